@@ -1,0 +1,1 @@
+"""dllmx: experiment runner for inference of masked diffusion language models."""

@@ -1,0 +1,1 @@
+"""Benchmarks: ratios of things timed in one run."""

@@ -1,0 +1,1 @@
+"""Cache policies: which rows each forward computes, one file each."""

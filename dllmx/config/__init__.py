@@ -1,0 +1,1 @@
+"""Schema, composition and validation of a run's configuration."""

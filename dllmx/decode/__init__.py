@@ -1,0 +1,1 @@
+"""The decode loop: sampler x cache policy x commit rule."""

@@ -1,0 +1,1 @@
+"""Canvas, K/V store, forward over rows, counters and trace."""

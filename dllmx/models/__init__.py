@@ -1,0 +1,1 @@
+"""Model families as pure functions of tensors, checkpoints and tokenizers."""

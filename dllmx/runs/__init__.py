@@ -1,0 +1,1 @@
+"""Run folders, resume, logging and reports."""

@@ -1,0 +1,1 @@
+"""Samplers: what may be committed where and when, one file each."""

@@ -1,0 +1,1 @@
+"""Tasks: problems and how an answer is scored, one file each."""

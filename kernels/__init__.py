@@ -1,0 +1,1 @@
+"""Shared kernels, each beside its plain PyTorch twin."""

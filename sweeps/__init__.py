@@ -1,0 +1,1 @@
+"""One YAML a table or figure of a paper."""
