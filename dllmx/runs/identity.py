@@ -1,0 +1,75 @@
+"""What makes two runs the same run, and the folder name that follows from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dllmx.config.schema import ModelConfig, RunConfig
+from dllmx.tasks.problem import Problem
+from dllmx.version import VERSION
+
+PLACES = ("output", "logger", "overwrite")
+"""Top-level keys that say where results go; they are no part of a run's identity."""
+
+WEIGHT_SUFFIXES = (".safetensors", ".bin")
+
+
+def effective_config(config: RunConfig) -> dict[str, Any]:
+    """The configuration that decides the results: typed, defaults filled, places left out."""
+    return {key: value for key, value in asdict(config).items() if key not in PLACES}
+
+
+def run_hash(config: RunConfig, problems: Sequence[Problem], checkpoint: Path | None) -> str:
+    """Eight hexadecimal digits that identify a run.
+
+    They cover the effective configuration, the version of dllmx, the problems themselves and the
+    checkpoint's config.json and weight file sizes, but not the paths where these lie.
+    """
+    effective = effective_config(config)
+    effective["model"] = _without_path(config.model)
+    parts = (VERSION, effective, _problems_digest(problems), checkpoint_fingerprint(checkpoint))
+    return digest(parts)[:8]
+
+
+def run_name(config: RunConfig, identity: str) -> str:
+    """Name of the run folder: model, policy, task and the hash."""
+    return f"{config.model.name}-{config.policy.name}-{config.task.name}-{identity}"
+
+
+def checkpoint_fingerprint(folder: Path | None) -> dict[str, Any]:
+    """Digest of config.json and sizes in bytes of the weight files; empty without a folder."""
+    if folder is None:
+        return {}
+    shape = folder / "config.json"
+    return {
+        "config": hashlib.sha256(shape.read_bytes()).hexdigest() if shape.exists() else None,
+        "weights": {
+            path.name: path.stat().st_size
+            for path in sorted(folder.iterdir())
+            if path.suffix in WEIGHT_SUFFIXES
+        },
+    }
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of a JSON-able value, the same in every process."""
+    text = json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sample_seed(seed: int, problem_id: str) -> int:
+    """Seed of one problem's random draws: the same whatever is decoded before or beside it."""
+    return int(digest([seed, problem_id])[:12], 16)
+
+
+def _problems_digest(problems: Sequence[Problem]) -> str:
+    return digest([asdict(problem) for problem in problems])
+
+
+def _without_path(model: ModelConfig) -> dict[str, Any]:
+    return {key: value for key, value in asdict(model).items() if key != "path"}
