@@ -1,0 +1,36 @@
+"""Dual cache of Fast-dLLM (arXiv 2505.22618, section 3.1).
+
+All rows are computed when a block is entered; afterwards only the block's, against the stored
+keys and values of prompt, earlier blocks and suffix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from dllmx.engine.interface import CachePolicy, Needs, Plan, View
+
+
+@dataclass(frozen=True)
+class Config:
+    """No settings."""
+
+    name: str
+
+
+class Cache(CachePolicy):
+    """Full at block entry, then the block."""
+
+    needs = Needs(store=frozenset({"k", "v"}))
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def plan(self, view: View) -> Plan:
+        """Entry: all rows. Else: the rows of the block."""
+        if view.block_step == 0:
+            return Plan(reason="entry")
+        first = min(view.block.lo, view.block.eligible_from)
+        return Plan(torch.arange(first, view.block.hi), reason="block")

@@ -1,0 +1,32 @@
+"""Parts are found by name: option ``foo-bar`` of a group is the module ``foo_bar`` of its room."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from dllmx.errors import ConfigError
+
+ROOMS = {
+    "sampler": "dllmx.samplers",
+    "cache": "dllmx.caches",
+    "commit": "dllmx.commits",
+    "task": "dllmx.tasks",
+}
+
+
+def load(group: str, name: str) -> ModuleType:
+    """Import the module of option ``name`` in ``group`` (sampler, cache, commit or task).
+
+    Such a module exports ``Config`` and one class: ``Sampler``, ``Cache``, ``Commit`` or ``Task``.
+    Raises ConfigError if there is no such module.
+    """
+    module_name = f"{ROOMS[group]}.{name.replace('-', '_')}"
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        raise ConfigError(
+            f"{group}.name={name} has no module {module_name}. See them with: dllmx list {group}"
+        ) from None

@@ -1,0 +1,126 @@
+"""The typed configuration of a run, as every other room receives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dllmx.config.ranges import check_at_least, check_between, check_choice
+from dllmx.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Which model, from where, and how its prompts are written (``conf/model``)."""
+
+    name: str
+    family: str
+    checkpoint: str
+    chat: bool
+    path: str | None = None
+    weights: str = "pretrained"
+    layers: int | None = None
+    tokenizer: str = "auto"
+    shape: dict[str, Any] | None = None
+    mask_id: int | None = None
+    eos_id: int | None = None
+    eot_id: int | None = None
+    pad_id: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("model.family", self.family, ("llada", "dream"))
+        check_choice("model.weights", self.weights, ("pretrained", "random"))
+        check_at_least("model.layers", self.layers, 1)
+        for key in ("mask_id", "eos_id", "eot_id", "pad_id"):
+            check_at_least(f"model.{key}", getattr(self, key), 0)
+
+
+@dataclass(frozen=True)
+class HardwareConfig:
+    """Where and in which precision the model runs (``conf/hardware``)."""
+
+    name: str
+    device: str
+    dtype: str
+    kernels: str
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("hardware.device", self.device, ("cpu", "cuda"))
+        check_choice("hardware.dtype", self.dtype, ("float32", "bfloat16", "float16"))
+        check_choice("hardware.kernels", self.kernels, ("torch",))
+        check_at_least("hardware.threads", self.threads, 1)
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """What every sampler has: lengths, how a token is drawn, guidance, end-of-text handling."""
+
+    name: str
+    gen_length: int
+    steps: int | None = None
+    temperature: float = 0.0
+    top_p: float | None = None
+    top_k: int | None = None
+    guidance: float = 0.0
+    confidence_from: str = "model"
+    eos: str = "none"
+    suppress_eos: str = "none"
+
+    def __post_init__(self) -> None:
+        check_at_least("sampler.gen_length", self.gen_length, 1)
+        check_at_least("sampler.steps", self.steps, 1)
+        check_at_least("sampler.temperature", self.temperature, 0.0)
+        check_between("sampler.top_p", self.top_p, 0.0, 1.0)
+        check_at_least("sampler.top_k", self.top_k, 1)
+        check_at_least("sampler.guidance", self.guidance, 0.0)
+        check_choice("sampler.confidence_from", self.confidence_from, ("model", "sampled"))
+        check_choice("sampler.eos", self.eos, ("none", "fill", "stop"))
+        check_choice("sampler.suppress_eos", self.suppress_eos, ("none", "logits", "confidence"))
+        if self.steps is not None and self.steps > self.gen_length:
+            raise ConfigError(
+                f"sampler.steps={self.steps} is more than sampler.gen_length={self.gen_length}: "
+                "some steps would commit nothing. Use at most one step a token."
+            )
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """The name of the preset that chose the parts (``conf/policy``)."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class LoggerConfig:
+    """Where results are mirrored besides the local files (``conf/logger``)."""
+
+    name: str
+    project: str = "dllmx"
+    entity: str | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("logger.name", self.name, ("auto", "wandb", "none"))
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run, fully resolved. The parts' configs are the ``Config`` of their own modules."""
+
+    model: ModelConfig
+    task: Any
+    hardware: HardwareConfig
+    sampler: Any
+    cache: Any
+    commit: Any
+    policy: PolicyConfig
+    logger: LoggerConfig
+    seed: int = 0
+    batch_size: int = 1
+    output: str = "outputs"
+    trace: bool = False
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        check_at_least("seed", self.seed, 0)
+        check_at_least("batch_size", self.batch_size, 1)

@@ -1,0 +1,86 @@
+"""From logits to proposals: guidance, end-of-text suppression, temperature, confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dllmx.config.schema import SamplingConfig
+from dllmx.kernels.confidence import Confidence, confidence_torch, probability_of
+from dllmx.models.model import ModelShape
+
+
+def guided(conditional: Tensor, unconditional: Tensor, scale: float) -> Tensor:
+    """Classifier-free guidance, u + (scale + 1)(c - u), of two [N, V] logits (LLaDA's form)."""
+    return unconditional + (scale + 1) * (conditional - unconditional)
+
+
+def propose(
+    logits: Tensor,
+    sampling: SamplingConfig,
+    shape: ModelShape,
+    measures: frozenset[str],
+    noise: Sequence[tuple[int, torch.Generator]],
+) -> Confidence:
+    """A token for every row of ``logits`` [N, V] float32 (overwritten), with its measures.
+
+    ``noise``: runs of rows and the generator that draws their noise, used at temperature > 0.
+    Confidence comes from the untempered distribution, or with ``confidence_from=sampled`` from
+    the tempered and filtered one. ``suppress_eos=logits`` makes end-of-text impossible;
+    ``suppress_eos=confidence`` lets it be proposed with probability 0, so that it goes last.
+    """
+    if sampling.suppress_eos == "logits":
+        logits[:, shape.eos_id] = -torch.inf
+    entropy, margin = "entropy" in measures, "margin" in measures
+    adjusted = sampling.top_p is not None or sampling.top_k is not None or sampling.temperature > 0
+    if not adjusted and sampling.suppress_eos != "confidence":
+        return confidence_torch(logits, shape.mask_id, entropy, margin)
+    drawn = _adjusted(logits, sampling) if adjusted else logits
+    source = drawn if sampling.confidence_from == "sampled" else logits
+    measured = confidence_torch(source.clone(), shape.mask_id, entropy, margin)
+    token = measured.token
+    if sampling.temperature > 0:
+        token = _sample(drawn, shape.mask_id, noise)
+    if sampling.suppress_eos == "confidence":
+        ends = [shape.eos_id] if shape.eot_id is None else [shape.eos_id, shape.eot_id]
+        source[:, ends] = -torch.inf
+    return measured._replace(token=token, probability=probability_of(source, token))
+
+
+def _adjusted(logits: Tensor, sampling: SamplingConfig) -> Tensor:
+    """Logits after temperature, nucleus and top-k filter (in that order, as Dream's sampler)."""
+    scaled = logits / sampling.temperature if sampling.temperature > 0 else logits.clone()
+    if sampling.top_p is not None and sampling.top_p < 1:
+        ordered, order = scaled.sort(dim=-1, descending=True)
+        mass_before = ordered.softmax(-1).cumsum(-1).roll(1, dims=-1)
+        mass_before[:, 0] = 0.0
+        dropped = torch.zeros_like(scaled, dtype=torch.bool)
+        dropped.scatter_(1, order, mass_before > sampling.top_p)
+        scaled.masked_fill_(dropped, -torch.inf)
+    if sampling.top_k is not None:
+        least = scaled.topk(min(sampling.top_k, scaled.shape[-1])).values[:, -1:]
+        scaled.masked_fill_(scaled < least, -torch.inf)
+    return scaled
+
+
+def _sample(
+    logits: Tensor, forbidden: int, noise: Sequence[tuple[int, torch.Generator]]
+) -> Tensor:
+    """Sample each row by the Gumbel-max trick; float64 noise, as the ratio of two tails needs."""
+    uniform = torch.cat(
+        [
+            torch.rand(
+                (rows, logits.shape[1]),
+                generator=generator,
+                dtype=torch.float64,
+                device=logits.device,
+            )
+            for rows, generator in noise
+        ]
+    )
+    gumbel = -(-uniform.clamp_(min=1e-300).log_()).log_()
+    perturbed = logits.double() + gumbel
+    perturbed[:, forbidden] = -torch.inf
+    return perturbed.argmax(-1)

@@ -1,0 +1,190 @@
+"""One forward for every method: chosen rows against the stored keys and values of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dllmx.engine.interface import AttentionRequest, LayerContext
+from dllmx.engine.rows import RowSet, SlotSet
+from dllmx.engine.store import Store
+from dllmx.models import layers
+from dllmx.models.layers import LayerWeights, Rotation
+from dllmx.models.model import Model
+
+LayerHook = Callable[[LayerContext], Tensor | None]
+
+
+class Engine:
+    """The device side of one batch: canvas [S, W], store, rotary table.
+
+    ``canvas`` holds left-padded token ids; ``padding`` [S] says how many columns are padding.
+    ``stored`` names the tensors kept for every row; without k and v only full forwards work.
+    """
+
+    def __init__(self, model: Model, canvas: Tensor, padding: list[int], stored: frozenset[str]):
+        slots, width = canvas.shape
+        self.model = model
+        self.canvas = canvas
+        self.padding = padding
+        self.store = Store(model.shape, stored, slots, width, model.dtype, model.device)
+        self._table = model.rotation_table(width)
+        self._visible = self._visible_columns(width) if any(padding) else None
+        for slot, count in enumerate(padding):
+            self.store.clear_padding(slot, count)
+
+    @torch.inference_mode()
+    def forward(self, slots: SlotSet, rows: RowSet, visible: Tensor | None = None) -> Tensor:
+        """Last-layer rows [b, R, D] of ``rows``; their fresh K/V overwrite the stored ones.
+
+        ``visible`` [N]: canvas columns whose keys may be seen (one slot only); None means all.
+        """
+        x = self._embed(slots, rows)
+        rotation = self._rotation(slots, rows)
+        mask = self._mask(slots)
+        for index, layer in enumerate(self.model.weights.layers):
+            q, k, v = self._project(x, layer, rotation)
+            keys, values = self._keep(index, slots, rows, x, q, k, v)
+            if visible is not None:
+                keys, values = keys[:, :, visible], values[:, :, visible]
+            attended = F.linear(layers.attend(q, keys, values, mask), layer.attn_out)
+            x = self._finish_layer(index, slots, rows, x, attended, layer)
+        return x
+
+    @torch.inference_mode()
+    def forward_hooked(
+        self,
+        slot: int,
+        rows: Tensor,
+        hook: LayerHook | None,
+        request: AttentionRequest | None,
+        readout_rows: Tensor,
+    ) -> tuple[Tensor, Tensor, int, dict[int, Tensor]]:
+        """Forward of one slot in which ``hook`` may change the rows at every layer.
+
+        ``rows`` [R] sorted columns. A row that joins at a layer brings its stored input ``x``;
+        a row that leaves keeps its fresh K/V of that layer. Returns the last layer's rows [R', D],
+        their columns [R'], rows x layers computed, and the attention read-outs by layer.
+        """
+        slots = SlotSet((slot,))
+        current = RowSet(rows[None], None)
+        x = self._embed(slots, current)
+        row_layers, readouts = 0, {}
+        for index, layer in enumerate(self.model.weights.layers):
+            rotation = self._rotation(slots, current)
+            q, k, v = self._project(x, layer, rotation)
+            wanted = None
+            if hook is not None:
+                stored = self.store.layer_view(index, slot)
+                columns = current.index[0]
+                wanted = hook(LayerContext(index, columns, x[0], q[0], k[0], v[0], stored))
+            keys, values = self._keep(index, slots, current, x, q, k, v)
+            if wanted is not None:
+                x, q, current = self._change_rows(index, slots, current, x, q, wanted)
+                keys, values = (self.store.read(name, index, slots) for name in ("k", "v"))
+            if request is not None and (request.layers is None or index in request.layers):
+                readouts[index] = _read_out(request.kind, q, keys, current, readout_rows)
+            attended = F.linear(
+                layers.attend(q, keys, values, self._mask(slots)), layer.attn_out
+            )
+            x = self._finish_layer(index, slots, current, x, attended, layer)
+            row_layers += current.count
+        return x[0], current.index[0], row_layers, readouts
+
+    def _change_rows(
+        self, index: int, slots: SlotSet, current: RowSet, x: Tensor, q: Tensor, wanted: Tensor
+    ) -> tuple[Tensor, Tensor, RowSet]:
+        layer = self.model.weights.layers[index]
+        new = RowSet(wanted[None], None)
+        joined = wanted[~torch.isin(wanted, current.index[0])]
+        if joined.numel():
+            extra = RowSet(joined[None], None)
+            extra_x = self.store.read("x", index, slots)[:, joined]
+            extra_q, k, v = self._project(extra_x, layer, self._rotation(slots, extra))
+            self._keep(index, slots, extra, extra_x, extra_q, k, v)
+            columns = torch.cat([current.index[0], joined])
+            x, q = torch.cat([x, extra_x], dim=1), torch.cat([q, extra_q], dim=2)
+        else:
+            columns = current.index[0]
+        order = columns.argsort()
+        picked = order[torch.searchsorted(columns[order], wanted)]
+        return x[:, picked], q[:, :, picked], new
+
+    def _embed(self, slots: SlotSet, rows: RowSet) -> Tensor:
+        if rows.span is not None and slots.span is not None:
+            window = slice(*slots.span), slice(*rows.span)
+            return F.embedding(self.canvas[window], self.model.weights.embed)
+        picked = self.canvas[list(slots.indices)]
+        return F.embedding(picked.gather(1, rows.index), self.model.weights.embed)
+
+    def _rotation(self, slots: SlotSet, rows: RowSet) -> Rotation:
+        paddings = [self.padding[slot] for slot in slots.indices]
+        if rows.span is not None and not any(paddings):
+            window = slice(*rows.span)
+            return Rotation(self._table.cos[None, window], self._table.sin[None, window])
+        shift = torch.tensor(paddings, device=rows.index.device)
+        positions = (rows.index - shift[:, None]).clamp(min=0)
+        return Rotation(self._table.cos[positions], self._table.sin[positions])
+
+    def _mask(self, slots: SlotSet) -> Tensor | None:
+        if self._visible is None or not any(self.padding[slot] for slot in slots.indices):
+            return None
+        return self._visible[list(slots.indices)]
+
+    def _visible_columns(self, width: int) -> Tensor:
+        padding = torch.tensor(self.padding, device=self.model.device)
+        return torch.arange(width, device=self.model.device)[None] >= padding[:, None]
+
+    def _project(
+        self, x: Tensor, layer: LayerWeights, rotation: Rotation
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        shape = self.model.shape
+        normed = layers.rms_norm(x, layer.attn_norm, shape.norm_eps)
+        q, k, v = layers.project_qkv(normed, layer, shape.heads, shape.kv_heads)
+        return layers.rotate(q, rotation), layers.rotate(k, rotation), v
+
+    def _keep(
+        self, index: int, slots: SlotSet, rows: RowSet, x: Tensor, q: Tensor, k: Tensor, v: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        stored = self.store.tensors
+        if "x" in stored:
+            self.store.write("x", index, slots, rows, x)
+        if "q" in stored:
+            self.store.write("q", index, slots, rows, q.transpose(1, 2).flatten(2))
+        if "k" not in stored:
+            return k, v
+        self.store.write("k", index, slots, rows, k)
+        self.store.write("v", index, slots, rows, v)
+        return self.store.read("k", index, slots), self.store.read("v", index, slots)
+
+    def _finish_layer(
+        self,
+        index: int,
+        slots: SlotSet,
+        rows: RowSet,
+        x: Tensor,
+        attended: Tensor,
+        layer: LayerWeights,
+    ) -> Tensor:
+        x = x + attended
+        normed = layers.rms_norm(x, layer.mlp_norm, self.model.shape.norm_eps)
+        fed = layers.feed_forward(normed, layer)
+        if "attn_out" in self.store.tensors:
+            self.store.write("attn_out", index, slots, rows, attended)
+        if "mlp_out" in self.store.tensors:
+            self.store.write("mlp_out", index, slots, rows, fed)
+        return x + fed
+
+
+def _read_out(kind: str, q: Tensor, keys: Tensor, rows: RowSet, wanted: Tensor) -> Tensor:
+    """Head-mean attention probabilities in float32 of one slot; see AttentionRequest."""
+    if kind == "rows":
+        picked = torch.searchsorted(rows.index[0], wanted)
+        q = q[:, :, picked]
+    repeat = q.shape[1] // keys.shape[1]
+    scores = q.float() @ keys.float().repeat_interleave(repeat, dim=1).transpose(2, 3)
+    probabilities = (scores / q.shape[-1] ** 0.5).softmax(-1)[0].mean(0)  # [R, N]
+    return probabilities.sum(0) if kind == "column_sums" else probabilities

@@ -1,0 +1,102 @@
+"""The mutable state of one sequence. Only the engine and the decode loop write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dllmx.engine.counters import Counters
+from dllmx.engine.interface import NOTHING, Block, Commit
+from dllmx.engine.trace import StepRecord
+from dllmx.errors import RunError
+
+
+@dataclass(slots=True)
+class SequenceState:
+    """One sequence being decoded; ``tokens`` [T] is a window into the host canvas."""
+
+    id: str
+    tokens: Tensor
+    prompt_length: int
+    mask_id: int
+    eos_id: int
+    generator: torch.Generator
+    counters: Counters = field(default_factory=Counters)
+    records: list[StepRecord] = field(default_factory=list)
+    block: Block | None = None
+    masks_at_entry: int = 0
+    step: int = 0
+    block_step: int = 0
+    committed_last: Tensor = NOTHING
+    attention: Mapping[int, Tensor] = field(default_factory=dict)
+    signals: dict[str, Any] = field(default_factory=dict)
+    computed_at: Tensor = NOTHING
+    committed_at: Tensor = NOTHING
+    removed_token: Tensor = NOTHING
+    fewest_masks: int = 0
+    stalled: int = 0
+
+    def __post_init__(self) -> None:
+        length = self.tokens.shape[0]
+        self.computed_at = torch.full((length,), -1)
+        self.committed_at = torch.full((length,), -1)
+        self.removed_token = torch.full((length,), -1)
+        self.fewest_masks = length + 1
+
+    def enter(self, block: Block) -> None:
+        """Make ``block`` the current one."""
+        self.block = block
+        self.block_step = 0
+        self.masks_at_entry = self.eligible_masks()
+
+    def eligible_masks(self) -> int:
+        """Masks that the current block may commit."""
+        if self.block is None:
+            return 0
+        window = self.tokens[self.block.eligible_from : self.block.hi]
+        return int((window == self.mask_id).sum())
+
+    def must_force(self, commit: Commit) -> bool:
+        """Whether the engine has to commit for the rule so that the decode goes on.
+
+        True if the rule neither commits nor re-masks without meaning to, or if the number of
+        masks has not reached a new low for as many steps as the response has positions.
+        """
+        masks = int((self.tokens == self.mask_id).sum())
+        self.stalled = 0 if masks < self.fewest_masks else self.stalled + 1
+        self.fewest_masks = min(masks, self.fewest_masks)
+        if self.stalled > self.tokens.shape[0] - self.prompt_length:
+            return True
+        moves = commit.positions.numel() or commit.remask.numel()
+        return not (moves or commit.idle or commit.stop)
+
+    def apply(self, commit: Commit, replaces: bool) -> None:
+        """Write tokens, then put masks back; count re-masks and flip-flops.
+
+        Raises RunError if the rule writes where it may not.
+        """
+        self._check(commit, replaces)
+        positions, remask = commit.positions, commit.remask
+        same = self.removed_token[positions] == commit.tokens
+        self.counters.flip_flops += int(same.sum())
+        self.removed_token[positions] = -1
+        self.tokens[positions] = commit.tokens
+        self.committed_at[positions] = self.step
+        self.removed_token[remask] = self.tokens[remask]
+        self.tokens[remask] = self.mask_id
+        self.committed_at[remask] = -1
+        self.counters.remasks += remask.numel()
+        self.committed_last = positions.sort().values
+
+    def _check(self, commit: Commit, replaces: bool) -> None:
+        if commit.positions.numel() and not replaces:
+            taken = self.tokens[commit.positions] != self.mask_id
+            if bool(taken.any()):
+                where = commit.positions[taken].tolist()
+                raise RunError(f"The commit rule wrote over committed tokens at {where}.")
+        if commit.remask.numel() and bool((commit.remask < self.prompt_length).any()):
+            raise RunError("The commit rule re-masked prompt tokens; only the response may be.")
