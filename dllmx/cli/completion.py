@@ -9,7 +9,7 @@ from dllmx.cli.main import COMMANDS
 
 
 def main(argv: list[str]) -> int:
-    """Answer a shell's request, or print the line that installs completion (``-sc install=bash``)."""
+    """Answer a shell's request for completions, or print the script that ``-sc install=`` names."""
     line = os.environ.get("COMP_LINE")
     if line is not None:
         shortened = without_command(line)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import Any
 
 from hydra import main as hydra_main
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -19,10 +20,8 @@ from dllmx.config.compose import compose, validate
 from dllmx.config.schema import RunConfig
 from dllmx.errors import ConfigError
 
-_FLAGS_WITH_VALUE = (
-    *("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"),
-    *("--cfg", "-c", "--package", "-p", "--experimental-rerun"),
-)
+_PLAIN_FLAGS = ("-m", "--multirun", "--resolve", "--hydra-help", "-sc", "--shell-completion")
+_FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--info", "-i")
 
 
 def compose_run(overrides: list[str]) -> RunConfig:
@@ -52,7 +51,14 @@ def run_hydra(job: Callable[[DictConfig], None], argv: list[str]) -> None:
 
 
 def flags_first(argv: list[str]) -> list[str]:
-    """The same arguments with flags before overrides: argparse wants the overrides in one piece."""
+    """The same arguments with flags before overrides: argparse wants the overrides in one piece.
+
+    Raises ConfigError for a flag that ``run`` does not have.
+    """
+    known = (*_PLAIN_FLAGS, *_FLAGS_WITH_VALUE)
+    for argument in argv:
+        if argument.startswith("-") and argument.partition("=")[0] not in known:
+            raise ConfigError(f"{argument} is not a flag of dllmx run. Flags: {', '.join(known)}")
     flags: list[str] = []
     overrides: list[str] = []
     for before, argument in zip(["", *argv], argv, strict=False):
@@ -72,6 +78,8 @@ def readable_errors(overrides: list[str]) -> Iterator[None]:
 
 def explain(error: Exception, overrides: list[str]) -> str:
     """What is wrong with the overrides, in one or two lines."""
+    if isinstance(error, OverrideParseException):
+        return _unreadable(error.override)
     text = str(error)
     for pattern, describe in _EXPLANATIONS:
         found = re.search(pattern, text, re.DOTALL)
@@ -90,16 +98,23 @@ def _unknown_option(found: re.Match[str], overrides: list[str]) -> str:
 
 def _unknown_key(found: re.Match[str], overrides: list[str]) -> str:
     key = found["key"].split("@")[0]
-    known = _allowed_keys(key, overrides)
-    near = get_close_matches(key, known, n=1)
-    siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
-    hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(siblings or known)}."
-    return f"{key} is not a configuration key. {hint}"
+    section, _, name = key.rpartition(".")
+    keys = [known.rpartition(".") for known in _allowed_keys(key, overrides)]
+    siblings = {
+        known: f"{where}.{known}".lstrip(".") for where, _, known in keys if where == section
+    }
+    elsewhere = {known: f"{where}.{known}".lstrip(".") for where, _, known in keys}
+    for candidates in (siblings, elsewhere):
+        near = get_close_matches(name, candidates, n=1)
+        if near:
+            return f"{key} is not a configuration key. Did you mean {candidates[near[0]]}?"
+    known = f" Known: {', '.join(siblings.values())}." if siblings else ""
+    return f"{key} is not a configuration key.{known}"
 
 
-def _unreadable(found: re.Match[str], overrides: list[str]) -> str:
+def _unreadable(override: str) -> str:
     return (
-        f"cannot read the argument {found['override']!r}. "
+        f"cannot read the argument {override!r}. "
         "Write key=value, and put quotes around values with spaces or special characters."
     )
 
@@ -111,37 +126,31 @@ def _sweep_without_flag(found: re.Match[str], overrides: list[str]) -> str:
     )
 
 
+_NO_OPTION = r"Could not find '(?P<path>[^']+)'.*Available options in [^:]*:(?P<options>(\n\t\S*)*)"
 _EXPLANATIONS: tuple[tuple[str, Callable[[re.Match[str], list[str]], str]], ...] = (
-    (
-        r"Could not find '(?P<path>[^']+)'.*Available options in '[^']*':\n(?P<options>.*?)"
-        r"(\nConfig search path|\Z)",
-        _unknown_option,
-    ),
+    (_NO_OPTION, _unknown_option),
     (r"Could not (?:override|delete from config\.) ?'(?P<key>[^'=]+)'", _unknown_key),
     (r"Ambiguous value for argument '(?P<override>[^']+)'", _sweep_without_flag),
-    (r"Error parsing override '(?P<override>.*?)'\n", _unreadable),
 )
 
 
 def _allowed_keys(wrong: str, overrides: list[str]) -> list[str]:
     """Every key that could be set, from composing the overrides that do not set ``wrong``."""
-    others = [o for o in overrides if "=" in o and not o.lstrip("+~").startswith(f"{wrong}=")]
-    plain = [o for o in others if "," not in o and not o.startswith(("-", "hydra"))]
+    plain = [o for o in overrides if re.match(r"[\w/]+(@\w+)?=[^,]*$", o) and wrong not in o]
     try:
         cfg = compose(plain)
     except (HydraException, OmegaConfBaseException):
-        cfg = compose([])
-    return _keys_of(cfg)
+        return []
+    values = OmegaConf.to_container(cfg)
+    return _keys_of(values) if isinstance(values, dict) else []
 
 
-def _keys_of(cfg: DictConfig, prefix: str = "") -> list[str]:
+def _keys_of(values: Mapping[Any, Any], prefix: str = "") -> list[str]:
     keys: list[str] = []
-    for name in cfg:
-        key = f"{prefix}{name}"
-        keys.append(key)
-        node = cfg._get_node(name)
-        if OmegaConf.is_dict(node) and not OmegaConf.is_none(cfg, str(name)):
-            keys += _keys_of(cfg[str(name)], f"{key}.")
+    for name, value in values.items():
+        keys.append(f"{prefix}{name}")
+        if isinstance(value, dict):
+            keys += _keys_of(value, f"{prefix}{name}.")
     return keys
 
 

@@ -24,7 +24,7 @@ def perform(cfg: DictConfig, place: JobPlace) -> JobReport:
         outcome = execute(run, progress)
     notice(_line(outcome))
     line = mirror.mirror(outcome, destination, group=place.folder.name if place.folder else None)
-    if line:
+    if line and (line != destination.hint or place.number == 0):
         notice(line)
     return report_outcome(place.number, place.overrides, outcome)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dllmx.cli.main import DEBUG
+from dllmx.errors import ConfigError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -48,6 +49,11 @@ def main(argv: list[str]) -> int:
     folders = sweep.expect_sweep()
     try:
         run_hydra(_job(finished, failures), [sweep.folder_override(argv), *argv])
+    except OSError as error:  # jobs keep theirs to themselves: this is the folder of the sweep
+        raise ConfigError(
+            f"output: cannot write to {error.filename} ({error.strerror}). "
+            "Choose another: output=FOLDER"
+        ) from error
     except KeyboardInterrupt:
         if folders:
             sweep.show(folders[0])
@@ -95,11 +101,9 @@ def _tell_failure(report: JobReport) -> None:
 
 def _show(reports: Sequence[JobReport]) -> None:
     from dllmx.cli.console import results
-    from dllmx.cli.tables import LEGEND, results_table
+    from dllmx.cli.tables import print_results
 
-    if not reports:
-        return
     console = results()
-    console.print(results_table(reports))
-    console.print(LEGEND, style="dim")
-    console.print(f"Results: {reports[0].folder}", markup=False, soft_wrap=True)
+    print_results(console, reports)
+    for report in reports:
+        console.print(f"Results: {report.folder}", markup=False, soft_wrap=True)

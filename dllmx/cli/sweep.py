@@ -13,7 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from dllmx.cli.console import results
-from dllmx.cli.tables import LEGEND, results_table
+from dllmx.cli.tables import print_results
 from dllmx.runs.identity import digest
 from dllmx.runs.report import load_reports
 
@@ -74,9 +74,7 @@ def show(sweep: Path) -> int:
     reports = load_reports(jobs_folder(sweep))
     failures = [report for report in reports if report.failed]
     console = results()
-    if len(failures) < len(reports):
-        console.print(results_table(reports))
-        console.print(LEGEND, style="dim")
+    print_results(console, reports)
     if failures:
         console.print(f"{len(failures)} of {len(reports)} jobs failed:", style="bold")
     for report in failures:

@@ -1,62 +1,115 @@
-"""The tables that ``run`` and ``compare`` print."""
+"""The table of results that ``run`` prints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from rich import box
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from dllmx.cli.text import ABSENT, factor, fixed, memory, percent
 from dllmx.metrics.summary import RunMetrics, ratio
 from dllmx.runs.report import JobReport, baseline_of
 
-Cell = Callable[[RunMetrics], str]
+NAMES = ("model", "task", "policy")
+UNBOUNDED = 10_000
 
-METRIC_COLUMNS: tuple[tuple[str, Cell], ...] = (
-    ("accuracy", lambda m: percent(m.accuracy)),
-    ("95 % interval", lambda m: f"{100 * m.accuracy_low:.1f} to {100 * m.accuracy_high:.1f}"),
-    ("NFE", lambda m: fixed(m.nfe_mean, 1)),
-    ("TPF", lambda m: fixed(m.tpf, 2)),
-    ("tpf_all", lambda m: fixed(m.tpf_all, 2)),
-    ("TPS", lambda m: fixed(m.tps, 1)),
-    ("recompute", lambda m: fixed(m.recompute_ratio, 3)),
-    ("memory", lambda m: memory(m.peak_memory_bytes)),
-    ("empty", lambda m: f"{m.empty_answers}/{m.samples}"),
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One metric: its name, what it means, and how a run's value is written."""
+
+    name: str
+    meaning: str
+    show: Callable[[RunMetrics], str]
+
+
+COLUMNS = (
+    Column(
+        "accuracy",
+        "right answers [95 % Wilson interval]",
+        lambda m: (
+            f"{percent(m.accuracy)} [{100 * m.accuracy_low:.1f}, {100 * m.accuracy_high:.1f}]"
+        ),
+    ),
+    Column("NFE", "forwards a sample", lambda m: fixed(m.nfe_mean, 1)),
+    Column("TPF", "non-EOS tokens a forward", lambda m: fixed(m.tpf, 2)),
+    Column("tpf_all", "tokens a forward, EOS too", lambda m: fixed(m.tpf_all, 2)),
+    Column("TPS", "non-EOS tokens a second of decoding", lambda m: fixed(m.tps, 1)),
+    Column(
+        "recompute",
+        "rows x layers computed, of full recomputation",
+        lambda m: fixed(m.recompute_ratio, 3),
+    ),
+    Column(
+        "memory", "peak: process, or allocated on the GPU", lambda m: memory(m.peak_memory_bytes)
+    ),
+    Column("empty", "answers without text", lambda m: f"{m.empty_answers}/{m.samples}"),
 )
 
-LEGEND = (
-    "NFE: forwards a sample. TPF, TPS: non-EOS tokens a forward, a second of decoding; "
-    "tpf_all counts EOS too.\n"
-    "recompute: rows x layers computed, of full recomputation. memory: peak. empty: empty answers."
-)
 
-
-def results_table(reports: Sequence[JobReport]) -> Table:
-    """One line a finished run; with ratios where its baseline is among ``reports``."""
+def print_results(console: Console, reports: Sequence[JobReport]) -> None:
+    """Print every finished job of ``reports``; ratios where its baseline is among them."""
     shown = [report for report in reports if report.metrics is not None]
-    with_ratios = any(baseline_of(report, shown) for report in shown)
-    settings = _distinguishing(shown)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("model", "task", "policy"):
-        table.add_column(name, no_wrap=True)
-    if any(settings):
-        table.add_column("settings")
-    for name, _ in METRIC_COLUMNS:
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("TPF ratio", "TPS ratio") if with_ratios else ():
-        table.add_column(name, justify="right", no_wrap=True)
-    for report, setting in zip(shown, settings, strict=True):
-        cells = [setting] if any(settings) else []
-        cells += _metric_cells(report)
-        cells += _ratio_cells(report, shown) if with_ratios else []
-        table.add_row(report.model, report.task, report.policy, *cells)
+    if len(shown) == 1:
+        console.print(_single_table(shown[0]))
+    elif shown:
+        headers, rows = result_cells(shown)
+        table = text_table(headers, rows, left=_left_columns(headers))
+        if _width(console, table) > console.width:
+            turned = [list(cells) for cells in zip(headers, *rows, strict=True)]
+            table = text_table(["" for _ in turned[0]], turned, left=1)
+        console.print(table)
+        meanings = "; ".join(f"{c.name}: {c.meaning}" for c in COLUMNS[1:-1])
+        console.print(meanings, style="dim", markup=False)
+
+
+def result_cells(reports: Sequence[JobReport]) -> tuple[list[str], list[list[str]]]:
+    """Headers and one list of cells a job; the ``settings`` column holds what tells jobs apart."""
+    settings = _distinguishing(reports)
+    with_settings, with_ratios = any(settings), any(baseline_of(r, reports) for r in reports)
+    headers = [*NAMES, *(["settings"] if with_settings else []), *(c.name for c in COLUMNS)]
+    headers += ["TPF ratio", "TPS ratio"] if with_ratios else []
+    rows = []
+    for report, setting in zip(reports, settings, strict=True):
+        cells = [report.model or "", report.task or "", report.policy or ""]
+        cells += [setting] if with_settings else []
+        cells += [column.show(report.metrics) for column in COLUMNS if report.metrics]
+        cells += _ratio_cells(report, reports) if with_ratios else []
+        rows.append(cells)
+    return headers, rows
+
+
+def _single_table(report: JobReport) -> Table:
+    names = [[name, getattr(report, name) or "", ""] for name in NAMES]
+    metrics = report.metrics
+    values = [[c.name, c.show(metrics), c.meaning] for c in COLUMNS if metrics]
+    return text_table(["", "", ""], [*names, *values], left=3)
+
+
+def text_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], left: int | None = None
+) -> Table:
+    """A plain table. The first ``left`` columns (None: all) are aligned to the left."""
+    named = any(headers)
+    table = Table(box=box.SIMPLE_HEAD if named else None, show_header=named, pad_edge=False)
+    for index, header in enumerate(headers):
+        table.add_column(header, justify="left" if left is None or index < left else "right")
+    for cells in rows:
+        table.add_row(*(cell.replace("[", "\\[") for cell in cells))
     return table
 
 
-def _metric_cells(report: JobReport) -> list[str]:
-    metrics = report.metrics
-    return [] if metrics is None else [show(metrics) for _, show in METRIC_COLUMNS]
+def _left_columns(headers: Sequence[str]) -> int:
+    return len(NAMES) + ("settings" in headers)
+
+
+def _width(console: Console, table: Table) -> int:
+    options = console.options.update(max_width=UNBOUNDED)
+    return Measurement.get(console, options, table).maximum
 
 
 def _ratio_cells(report: JobReport, reports: Sequence[JobReport]) -> list[str]:
@@ -70,7 +123,7 @@ def _ratio_cells(report: JobReport, reports: Sequence[JobReport]) -> list[str]:
 def _distinguishing(reports: Sequence[JobReport]) -> list[str]:
     """For each report the overrides that are not common to all, model, task and policy aside."""
     common = set.intersection(*(set(r.overrides) for r in reports)) if reports else set()
-    named = ("model=", "task=", "policy=")
+    named = tuple(f"{name}=" for name in NAMES)
     return [
         " ".join(o for o in r.overrides if o not in common and not o.startswith(named))
         for r in reports

@@ -8,6 +8,7 @@ import platform
 import resource
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,22 @@ def git_state() -> dict[str, Any] | None:
     commit = _output_of("git", "-C", folder, "rev-parse", "HEAD")
     changes = _output_of("git", "-C", folder, "status", "--porcelain", "--untracked-files=no")
     return {"commit": commit, "modified": bool(changes)}
+
+
+@cache
+def default_threads() -> int:
+    """PyTorch's own number of CPU threads, before any run of this process set another."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+def use_threads(threads: int | None) -> None:
+    """Let PyTorch compute with ``threads`` CPU threads; None: with its own number."""
+    import torch
+
+    own = default_threads()
+    torch.set_num_threads(own if threads is None else threads)
 
 
 def reset_peak_memory(device: str) -> None:

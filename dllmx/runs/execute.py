@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dllmx.models.tokenizer import Tokenizer
 
 WARM_UP_STEPS = 2
-"""Steps decoded and thrown away first, so that one-off costs stay out of the first sample's time."""
+"""Steps decoded and thrown away first, so that no sample's time holds the one-off costs."""
 
 
 class Observer(Protocol):
@@ -103,12 +103,14 @@ def _decode_all(run: PlannedRun, observer: Observer) -> RunMetrics:
 
 
 def prepare_bench(config: RunConfig) -> Bench:
-    """Load model and tokenizer and build the decoder."""
+    """Load tokenizer and model (which takes longer, so it comes last) and build the decoder."""
     from dllmx.decode.decoder import Decoder
+    from dllmx.models.loading import load_shape
     from dllmx.models.tokenizer import load_tokenizer
 
+    environment.use_threads(config.hardware.threads)
+    tokenizer = load_tokenizer(config.model, load_shape(config.model))
     model = obtain_model(config.model, config.hardware)
-    tokenizer = load_tokenizer(config.model, model.shape)
     return Bench(Decoder(model, config), tokenizer, special_ids(model.shape))
 
 
@@ -133,7 +135,7 @@ def in_problem_order(
 def _batches(
     run: PlannedRun, records: Sequence[SampleRecord]
 ) -> Iterator[tuple[int, list[Problem]]]:
-    """Index and unfinished problems of every batch; a problem's batch is the same in any attempt."""
+    """Index and unfinished problems of every batch; its batch is a problem's in every attempt."""
     done = {record.id for record in records}
     size = run.config.batch_size
     for index, start in enumerate(range(0, len(run.problems), size)):

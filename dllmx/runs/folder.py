@@ -96,6 +96,17 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise RunError(f"cannot read {path}: {error}") from None
 
+    def read_config(self) -> dict[str, Any]:
+        """The recorded configuration. RunError when it cannot be read."""
+        from omegaconf import OmegaConf
+        from yaml import YAMLError
+
+        try:
+            stored = OmegaConf.to_container(OmegaConf.load(self.config))
+        except (OSError, YAMLError) as error:
+            raise RunError(f"cannot read {self.config}: {error}") from None
+        return {str(k): v for k, v in stored.items()} if isinstance(stored, dict) else {}
+
     def _intact_lines(self) -> list[tuple[SampleRecord, int]]:
         """Every intact record with the length in bytes of its line. RunError: damage in between."""
         data = self.samples.read_bytes() if self.samples.exists() else b""

@@ -40,4 +40,6 @@ def _refusal(folder: Path) -> str:
         holder = f"process {owner['pid']} on {owner['host']}"
     except (OSError, ValueError, KeyError):
         holder = "another process"
-    return f"{holder} is already running {folder}. Wait for it or end it, then run the same command."
+    return (
+        f"{holder} is already running {folder}. Wait for it or end it, then run the same command."
+    )

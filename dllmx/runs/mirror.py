@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlparse
 
 from dllmx.config.schema import LoggerConfig
@@ -24,7 +24,9 @@ MARK = "wandb.json"
 """File of a run folder that says where the run was mirrored."""
 
 HOST = "api.wandb.ai"
-MODES = ("online", "offline", "disabled")
+Mode = Literal["online", "offline"]
+MODES: tuple[Mode, ...] = ("online", "offline")
+DISABLED = "disabled"
 LOGIN_HINT = "results are kept in local files only; to mirror them to W&B: wandb login"
 TABLE_COLUMNS = ("id", "correct", "answer", "reference", "text", "nfe", "tokens_non_eos", "tpf")
 
@@ -33,7 +35,7 @@ TABLE_COLUMNS = ("id", "correct", "answer", "reference", "text", "nfe", "tokens_
 class Destination:
     """Where runs are mirrored. ``mode``: online, offline, or None for nowhere; ``hint``: why."""
 
-    mode: str | None
+    mode: Mode | None
     logger: LoggerConfig
     hint: str | None = None
 
@@ -61,9 +63,13 @@ def destination(logger: LoggerConfig) -> Destination:
 
 
 def _chosen_destination(mode: str, logger: LoggerConfig) -> Destination:
-    if mode not in MODES:
-        raise ConfigError(f"WANDB_MODE={mode} is not a mode. Choose one of: {', '.join(MODES)}.")
-    return Destination(None if mode == "disabled" else mode, logger)
+    if mode == DISABLED:
+        return Destination(None, logger)
+    for known in MODES:
+        if mode == known:
+            return Destination(known, logger)
+    allowed = ", ".join((*MODES, DISABLED))
+    raise ConfigError(f"WANDB_MODE={mode} is not a mode. Choose one of: {allowed}.")
 
 
 def logged_in() -> bool:

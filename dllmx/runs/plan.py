@@ -49,9 +49,10 @@ class PlannedRun:
 def plan_run(config: RunConfig) -> PlannedRun:
     """Find the checkpoint, make the problems, name the folder and prove that it can be written.
 
-    Raises ConfigError for a missing checkpoint, an empty task or an unwritable folder.
+    Raises ConfigError for a missing checkpoint or device, an empty task or an unwritable folder.
     """
     checkpoint = locate_checkpoint(config.model)
+    _check_model(config)
     task = parts.load("task", config.task.name).Task(config.task)
     problems = task.problems()
     _check_problems(config, problems)
@@ -77,6 +78,13 @@ def prompt_ids(problem: Problem, tokenizer: Tokenizer) -> list[int]:
     if problem.prompt_ids is not None:
         return list(problem.prompt_ids)
     return tokenizer.encode_prompt(problem.prompt)
+
+
+def _check_model(config: RunConfig) -> None:
+    from dllmx.models.loading import device_of, load_shape
+
+    load_shape(config.model)
+    device_of(config.hardware)
 
 
 def _check_problems(config: RunConfig, problems: Sequence[Problem]) -> None:
