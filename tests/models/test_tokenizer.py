@@ -53,7 +53,7 @@ def added(specials: list[str]) -> dict[str, dict]:
 @pytest.fixture
 def llada_folder(tmp_path: Path) -> Path:
     """LLaDA's layout: tokenizer.json, no token added, the mask not declared."""
-    from tokenizers import AddedToken, decoders, pre_tokenizers
+    from tokenizers import AddedToken, decoders, pre_tokenizers, processors
     from tokenizers import Tokenizer as Backend
     from tokenizers.models import BPE
 
@@ -63,7 +63,11 @@ def llada_folder(tmp_path: Path) -> Path:
     backend = Backend(BPE({letter: index for index, letter in enumerate(byte_letters())}, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(text, special=True) for text in LLADA_SPECIALS])
+    # The mask is no special token of this tokenizer, and its post-processor would add a token.
+    backend.add_tokens([AddedToken(text, special="mask" not in text) for text in LLADA_SPECIALS])
+    backend.post_processor = processors.TemplateProcessing(
+        single="<|startoftext|> $A", special_tokens=[("<|startoftext|>", BYTES)]
+    )
     backend.save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
