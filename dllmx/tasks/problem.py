@@ -1,0 +1,37 @@
+"""What a task hands out and what it gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem. ``reference`` is what scoring needs and can be written as JSON.
+
+    ``prompt_ids`` replaces the tokenised ``prompt`` where the file gives ids.
+    """
+
+    id: str
+    prompt: str
+    reference: Any
+    prompt_ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Whether an output is right, the answer read from it, and what explains the verdict."""
+
+    correct: bool
+    answer: str | None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A problem with one of its right answers, written out: what training learns from."""
+
+    prompt: str
+    reference: Any
+    answer: str

@@ -1,0 +1,141 @@
+"""Word problems of one to three steps of arithmetic, written out, then ``#### answer``.
+
+An equation may be written in several equally good ways (order of the operands, side of the
+result) and so may the closing sentence, so that an answer is constrained but not determined.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dllmx.tasks import split
+from dllmx.tasks.problem import Example, Problem, Score
+
+PRONOUNS = {
+    "tom": "he", "ben": "he", "sam": "he", "max": "he",
+    "anna": "she", "lily": "she", "mia": "she", "zoe": "she",
+}  # fmt: skip
+THINGS = ("apples", "books", "coins", "cards", "shells", "stones", "pens", "stars")
+GAINS = ("buys {n} more", "finds {n} more", "gets {n} more")
+LOSSES = ("gives {n} away", "loses {n}", "sells {n}")
+WORDS = (
+    f"{' '.join(PRONOUNS)} {' '.join(THINGS)} he she has boxes with each then buys finds gets more "
+    "gives away loses sells times as many how does have ? so that makes the answer is "
+    "+ - * = . ####"
+)
+"""Words and signs of prompts and answers, numbers apart."""
+
+LARGEST = 99
+ANSWER = re.compile(r"####\s*(-?\d+)")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of the task; see conf/task/tiny-math.yaml."""
+
+    name: str
+    limit: int | None = None
+    seed: int = 0
+    gen_length: int = 32
+    block_length: int = 16
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        split.check_common(self.limit, self.seed, self.gen_length, self.block_length)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation ``left sign right = result``."""
+
+    left: int
+    sign: str
+    right: int
+    result: int
+
+
+class Task:
+    """Held-out problems of one seed, scored on the number after ``####``."""
+
+    def __init__(self, config: Config) -> None:
+        """Keep the settings; nothing is drawn yet."""
+        self.config = config
+
+    def problems(self) -> Sequence[Problem]:
+        """The held-out problems."""
+        config = self.config
+        return split.held_out_problems("tiny-math", draw, config.seed, config.limit)
+
+    def score(self, problem: Problem, text: str) -> Score:
+        """Right when the first number after ``####`` is the reference."""
+        found = ANSWER.search(text)
+        if found is None:
+            return Score(False, None, {"reason": "no number after ####"})
+        return Score(int(found[1]) == problem.reference, found[1], {"reference": problem.reference})
+
+
+def draw(rng: random.Random) -> Example:
+    """A random problem and one of its right answers."""
+    name, thing = rng.choice(list(PRONOUNS)), rng.choice(THINGS)
+    total, opening, steps = _draw_opening(rng, name, thing)
+    sentences = [opening]
+    for _ in range(rng.choice((1, 2, 2, 3, 3)) - len(steps)):
+        step, sentence = _draw_event(rng, total, PRONOUNS[name])
+        total = step.result
+        steps.append(step)
+        sentences.append(sentence)
+    prompt = " ".join([*sentences, f"how many {thing} does {name} have?"])
+    return Example(prompt, total, write_answer(rng, steps, name, thing))
+
+
+def write_answer(rng: random.Random, steps: Sequence[Step], name: str, thing: str) -> str:
+    """Equations, closing sentence and ``#### total``, in a random phrasing."""
+    total = steps[-1].result
+    closing = rng.choice(
+        (f"so {name} has {total} {thing} .", f"that makes {total} {thing} .",
+         f"the answer is {total} .")
+    )  # fmt: skip
+    equations = " ".join(_write_step(rng, step) for step in steps)
+    return f"{equations} {closing} #### {total}"
+
+
+def _write_step(rng: random.Random, step: Step) -> str:
+    left, right = step.left, step.right
+    if step.sign != "-" and rng.random() < 0.5:
+        left, right = right, left
+    operation = f"{left} {step.sign} {right}"
+    if rng.random() < 0.5:
+        return f"{operation} = {step.result} ."
+    return f"{step.result} = {operation} ."
+
+
+def _draw_opening(rng: random.Random, name: str, thing: str) -> tuple[int, str, list[Step]]:
+    if rng.random() < 0.25:
+        boxes, each = rng.randrange(2, 10), rng.randrange(2, 10)
+        step = Step(boxes, "*", each, boxes * each)
+        return step.result, f"{name} has {boxes} boxes with {each} {thing} each.", [step]
+    start = rng.randrange(3, 61)
+    return start, f"{name} has {start} {thing}.", []
+
+
+def _draw_event(rng: random.Random, total: int, pronoun: str) -> tuple[Step, str]:
+    sign = rng.choice([sign for sign in "++--*" if _possible(sign, total)])
+    if sign == "*":
+        n = rng.randrange(2, min(5, LARGEST // total) + 1)
+        return Step(total, sign, n, total * n), f"then {pronoun} has {n} times as many."
+    if sign == "+":
+        n = rng.randrange(1, min(12, LARGEST - total) + 1)
+        event = rng.choice(GAINS).format(n=n)
+        return Step(total, sign, n, total + n), f"{pronoun} {event}."
+    n = rng.randrange(1, min(12, total - 1) + 1)
+    event = rng.choice(LOSSES).format(n=n)
+    return Step(total, sign, n, total - n), f"{pronoun} {event}."
+
+
+def _possible(sign: str, total: int) -> bool:
+    if sign == "*":
+        return total * 2 <= LARGEST
+    return total < LARGEST if sign == "+" else total > 1
