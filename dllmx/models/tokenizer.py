@@ -80,6 +80,11 @@ class CheckpointTokenizer:
     def _turn(self, text: str) -> str:
         from jinja2 import TemplateError
 
+        if not self.backend.chat_template:
+            raise ConfigError(
+                f"model.chat=true, but the tokenizer in {self.source} has no chat template; "
+                "set model.chat=false, or give prompt_ids"
+            )
         turns = [{"role": "user", "content": text}]
         try:
             rendered: str = self.backend.apply_chat_template(
@@ -152,8 +157,9 @@ def load_tokenizer(config: ModelConfig, shape: ModelShape) -> Tokenizer:
 
     "auto" is the checkpoint's own. Where random weights have no checkpoint on this machine it is
     the byte-level stand-in; where a checkpoint has no tokenizer, text cannot be encoded but ids
-    can be decoded. ConfigError where the tokenizer does not fit the model, where a chat template
-    is asked for and there is none; RunError where its files are damaged.
+    can be decoded. ConfigError where the tokenizer does not fit the model, RunError where its
+    files are damaged. A chat template that is missing shows when the first text is encoded:
+    prompts that come as ids need none.
     """
     if config.tokenizer == "bytes":
         return _byte_tokenizer(config, shape)
@@ -201,11 +207,6 @@ def _checkpoint_tokenizer(
         raise ConfigError(
             f"the tokenizer in {folder} has ids up to {largest}, but the model's vocabulary is "
             f"{shape.vocab}; set model.tokenizer=DIR to the tokenizer of this model"
-        )
-    if config.chat and not backend.chat_template:
-        raise ConfigError(
-            f"model.chat=true, but the tokenizer in {folder} has no chat template; "
-            "set model.chat=false"
         )
     family = FAMILIES[shape.family]
     bos = backend.bos_token_id if family.bos_before_plain_text else None

@@ -179,9 +179,11 @@ def test_ids_that_the_tokenizer_does_not_know_do_not_stop_decoding(llada_folder)
     assert tokenizer.decode([*tokenizer.encode("a"), 299, *tokenizer.encode("b")]) == "ab"
 
 
-def test_chat_without_a_template_is_refused():
+def test_chat_without_a_template_is_refused_once_a_text_is_to_be_encoded():
+    tokenizer = tokenizer_of("llada", REFERENCE / "tiny-llada", chat=True)
+    assert tokenizer.decode([46, 40, 2]) != ""
     with pytest.raises(ConfigError, match="has no chat template; set model.chat=false"):
-        tokenizer_of("llada", REFERENCE / "tiny-llada", chat=True)
+        tokenizer.encode_prompt("reverse the list")
 
 
 def test_a_template_that_fails_is_reported(llada_folder):
