@@ -1,0 +1,116 @@
+"""Training batches. A batch depends on the seed and its step alone, so a resumed run sees the same.
+
+Every canvas is prompt (left-padded), answer, end of turn and end-of-text up to the task's length.
+Masking ratios are stratified over the batch. Half of the canvases are masked anywhere in the
+response; the other half as a block-wise decode meets them: clean before a block, partly masked
+inside, all masks after it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dllmx.tasks import split, tiny_code, tiny_lists, tiny_math
+from dllmx.training import vocabulary
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+TASKS = {"tiny-math": tiny_math, "tiny-lists": tiny_lists, "tiny-code": tiny_code}
+GEN_LENGTH = 32
+LONG_LENGTH = 64
+LONG_EVERY = 10
+"""One batch in this many has LONG_LENGTH: filling with end-of-text is learned there."""
+
+CUT_GRID = 8
+BLOCK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """``noisy`` [B, T] is what the model sees, ``clean`` [B, T] what it should say.
+
+    ``visible`` [B, T] is False at left padding, ``masked`` [B, T] True where the loss counts.
+    """
+
+    noisy: Tensor
+    clean: Tensor
+    visible: Tensor
+    masked: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Draws batches for a family of models."""
+
+    family: str
+    tokenizer: Tokenizer
+    seed: int
+    size: int
+
+    @classmethod
+    def of(cls, family: str, seed: int, size: int) -> Stream:
+        """A stream of batches of ``size`` canvases."""
+        return cls(family, vocabulary.build_tokenizer(family), seed, size)
+
+    def batch(self, step: int, mix: Mapping[str, float]) -> Batch:
+        """The batch of ``step``; ``mix`` gives the share of each task."""
+        rng = random.Random(f"{self.seed}/{step}")
+        numbers = np.random.default_rng([self.seed, step])
+        length = LONG_LENGTH if step % LONG_EVERY == LONG_EVERY - 1 else GEN_LENGTH
+        names = rng.choices(list(mix), list(mix.values()), k=self.size)
+        examples = [split.training_example(TASKS[name].draw, rng) for name in names]
+        prompts = self._encode(
+            [vocabulary.render_prompt(self.family, example.prompt) for example in examples]
+        )
+        answers = self._encode([example.answer for example in examples])
+        return self._assemble(prompts, answers, length, numbers)
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        encodings = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def _assemble(
+        self,
+        prompts: list[list[int]],
+        answers: list[list[int]],
+        length: int,
+        numbers: np.random.Generator,
+    ) -> Batch:
+        special, ids = vocabulary.SPECIALS[self.family], vocabulary.token_ids(self.family)
+        eos, eot, mask = ids[special.end_of_text], ids[special.end_of_turn], ids[special.mask]
+        longest = max(map(len, prompts))
+        clean = np.full((len(prompts), longest + length), eos)
+        visible = np.ones(clean.shape, bool)
+        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+            visible[row, : longest - len(prompt)] = False
+            clean[row, longest - len(prompt) : longest] = prompt
+            clean[row, longest : longest + len(answer) + 1] = [*answer, eot]
+        masked = np.zeros(clean.shape, bool)
+        masked[:, longest:] = draw_masks(len(prompts), length, numbers)
+        noisy = np.where(masked, mask, clean)
+        return Batch(*map(torch.from_numpy, (noisy, clean, visible, masked)))
+
+
+def draw_masks(count: int, length: int, numbers: np.random.Generator) -> NDArray[np.bool_]:
+    """Masked response positions [count, length]: stratified ratios, half of them block-wise."""
+    ratio = (np.arange(count) + numbers.random(count)) / count
+    numbers.shuffle(ratio)
+    keys = numbers.random((count, length))
+    cut = numbers.integers(0, length // CUT_GRID, count) * CUT_GRID
+    blockwise = numbers.random(count) < 0.5
+    start = np.where(blockwise, cut, 0)[:, None]
+    stop = np.where(blockwise, np.minimum(cut + BLOCK, length), length)[:, None]
+    position = np.arange(length)[None]
+    inside = (position >= start) & (position < stop)
+    wanted = np.maximum(1, np.ceil(ratio[:, None] * (stop - start)))
+    rank = np.where(inside, keys, 2.0).argsort(1).argsort(1)
+    return (inside & (rank < wanted)) | (position >= stop)
