@@ -263,7 +263,10 @@ def _remove_stale(folder: Path, written: Iterable[str]) -> None:
 def _replacing(path: Path) -> Iterator[Path]:
     """A path to write to, which takes the place of ``path`` once it is complete."""
     unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.touch()
+    permissions = unfinished.stat().st_mode
     yield unfinished
+    unfinished.chmod(permissions)  # safetensors writes files that only their owner may read
     unfinished.replace(path)
 
 

@@ -127,6 +127,13 @@ def test_saving_again_leaves_nothing_of_the_earlier_save(tmp_path, folder):
     assert names == {"config.json", "model.safetensors"}
 
 
+def test_saved_files_have_the_permissions_of_any_new_file(tmp_path, folder):
+    save_checkpoint(tmp_path / "saved", load(folder), torch.float32)
+    (tmp_path / "other").touch()
+    modes = {path.stat().st_mode for path in (tmp_path / "saved").iterdir()}
+    assert modes == {(tmp_path / "other").stat().st_mode}
+
+
 def test_weights_are_converted_to_the_dtype_that_is_asked_for(folder):
     model = load(folder, torch.bfloat16)
     views = named_views(model.weights, model.shape)
