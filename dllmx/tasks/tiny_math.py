@@ -28,7 +28,8 @@ WORDS = (
 )
 """Words and signs of prompts and answers, numbers apart."""
 
-LARGEST = 99
+LARGEST = 60
+LARGEST_CHANGE = 9
 ANSWER = re.compile(r"####\s*(-?\d+)")
 
 
@@ -114,23 +115,23 @@ def _write_step(rng: random.Random, step: Step) -> str:
 
 def _draw_opening(rng: random.Random, name: str, thing: str) -> tuple[int, str, list[Step]]:
     if rng.random() < 0.25:
-        boxes, each = rng.randrange(2, 10), rng.randrange(2, 10)
+        boxes, each = rng.randrange(2, 8), rng.randrange(2, 8)
         step = Step(boxes, "*", each, boxes * each)
         return step.result, f"{name} has {boxes} boxes with {each} {thing} each.", [step]
-    start = rng.randrange(3, 61)
+    start = rng.randrange(2, 36)
     return start, f"{name} has {start} {thing}.", []
 
 
 def _draw_event(rng: random.Random, total: int, pronoun: str) -> tuple[Step, str]:
     sign = rng.choice([sign for sign in "++--*" if _possible(sign, total)])
     if sign == "*":
-        n = rng.randrange(2, min(5, LARGEST // total) + 1)
+        n = rng.randrange(2, min(3, LARGEST // total) + 1)
         return Step(total, sign, n, total * n), f"then {pronoun} has {n} times as many."
     if sign == "+":
-        n = rng.randrange(1, min(12, LARGEST - total) + 1)
+        n = rng.randrange(1, min(LARGEST_CHANGE, LARGEST - total) + 1)
         event = rng.choice(GAINS).format(n=n)
         return Step(total, sign, n, total + n), f"{pronoun} {event}."
-    n = rng.randrange(1, min(12, total - 1) + 1)
+    n = rng.randrange(1, min(LARGEST_CHANGE, total - 1) + 1)
     event = rng.choice(LOSSES).format(n=n)
     return Step(total, sign, n, total - n), f"{pronoun} {event}."
 

@@ -20,8 +20,11 @@ from dllmx.training.optimizer import Optimizer
 from dllmx.training.shapes import tiny_shape
 from dllmx.training.state import Progress
 
-SMALLEST_SHARE = 0.12
-"""A task is never drawn less often than this, however well it goes."""
+EFFORT = {"tiny-math": 2.0, "tiny-lists": 1.0, "tiny-code": 1.0}
+"""How much more of the batch a task takes than another with as many errors."""
+
+SMALLEST_ERROR = 0.12
+"""The share of a task never follows its errors below this."""
 
 WATCH_SEED = 1
 MOMENTS = "moments."
@@ -88,13 +91,12 @@ def open_run(config: TrainConfig) -> Run:
     """A run at the saved state of ``config.folder``, or at its beginning."""
     shape = tiny_shape(config.model)
     weights = parameters.initial_parameters(shape, config.seed)
-    mix = {name: 1 / len(data.TASKS) for name in data.TASKS}
     run = Run(
         config=config,
         shape=shape,
         weights=weights,
         optimizer=Optimizer(parameters.matrix_parts(shape), config.weight_decay),
-        progress=Progress(0, 0.0, mix),
+        progress=Progress(0, 0.0, task_mix(dict.fromkeys(data.TASKS, 0.0))),
         stream=data.Stream.of(shape.family, config.seed, config.batch),
     )
     saved = state.load_state(config.folder, config)
@@ -125,11 +127,16 @@ def set_mix(run: Run) -> Progress:
     for name in data.TASKS:
         problems = evaluate.training_problems(name, config.evaluate_problems, WATCH_SEED)
         accuracy[name] = evaluate.evaluate(model, name, problems).accuracy if problems else 0.0
-    wanted = {name: max(1 - value, SMALLEST_SHARE) for name, value in accuracy.items()}
-    total = sum(wanted.values())
-    mix = {name: value / total for name, value in wanted.items()}
     entry: dict[str, Any] = {"step": run.progress.step, "seconds": run.seconds, **accuracy}
-    return replace(run.progress, mix=mix, log=[*run.progress.log, entry])
+    return replace(run.progress, mix=task_mix(accuracy), log=[*run.progress.log, entry])
+
+
+def task_mix(accuracy: Mapping[str, float]) -> dict[str, float]:
+    """Share of each task in the batches, from its accuracy."""
+    wanted = {
+        name: EFFORT[name] * max(1 - value, SMALLEST_ERROR) for name, value in accuracy.items()
+    }
+    return {name: value / sum(wanted.values()) for name, value in wanted.items()}
 
 
 def save(run: Run) -> None:
