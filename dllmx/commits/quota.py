@@ -39,9 +39,7 @@ class Commit(CommitRule):
         score = score_of(self.config.score, view, prediction)
         candidates = prediction.restricted(prediction.eligible)
         quota = step_quota(view.masks_at_entry, view.block.steps, view.block_step)
-        ranked = best_first(
-            score[prediction.eligible], candidates.positions, view.length, quota
-        )
+        ranked = best_first(score[prediction.eligible], candidates.positions, view.length, quota)
         return candidates.commit(ranked, idle=quota == 0)
 
 

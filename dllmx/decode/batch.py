@@ -89,9 +89,7 @@ def build_sequences(model: Model, config: RunConfig, requests: Sequence[Request]
     given = host[: len(requests)] != shape.mask_id
     given &= torch.arange(width) >= torch.tensor(padding)[:, None]
     canvas = host if model.device.type == "cpu" else host.to(model.device)
-    noise = [
-        torch.Generator(device=model.device).manual_seed(request.seed) for request in requests
-    ]
+    noise = [torch.Generator(device=model.device).manual_seed(request.seed) for request in requests]
     return Batch(host, canvas, given, padding * copies, sequences, noise)
 
 

@@ -65,9 +65,7 @@ def _adjusted(logits: Tensor, sampling: SamplingConfig) -> Tensor:
     return scaled
 
 
-def _sample(
-    logits: Tensor, forbidden: int, noise: Sequence[tuple[int, torch.Generator]]
-) -> Tensor:
+def _sample(logits: Tensor, forbidden: int, noise: Sequence[tuple[int, torch.Generator]]) -> Tensor:
     """Sample each row by the Gumbel-max trick; float64 noise, as the ratio of two tails needs."""
     uniform = torch.cat(
         [

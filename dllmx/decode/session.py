@@ -117,6 +117,7 @@ class Session:
         if rows is not None:
             if rows.numel() == 0:
                 raise RunError(f"{state.id}: the cache policy planned a forward without rows.")
+            rows = rows.unique()
             if self.model.shape.shifted:
                 rows = _with_sources(rows, wanted, source)
             if not self.needs.layer_hook:
@@ -184,9 +185,7 @@ class Session:
         proposal = self._propose([work], hidden[None], [index])[0]
         return Outcome(work, self._prediction(work, proposal), row_layers, rows.numel())
 
-    def _propose(
-        self, group: list[Work], hidden: Tensor, index: list[Tensor]
-    ) -> list[Confidence]:
+    def _propose(self, group: list[Work], hidden: Tensor, index: list[Tensor]) -> list[Confidence]:
         """Proposals of each work, on the host: one transfer for the group."""
         picked = self._pick(hidden, index)
         other = self._pick(hidden[len(group) :], index) if self._guided else picked

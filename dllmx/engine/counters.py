@@ -12,9 +12,9 @@ class Counters:
     ``nfe``: main forwards, block entries included; ``full`` and ``partial`` split it. ``shadow``:
     forwards of probes, never part of ``nfe``. ``row_layers``: rows x layers computed by main
     forwards; ``row_layers_full``: what full recomputation over the same steps would have cost.
-    ``forced``: commits that the engine made so that the decode goes on. ``remasks``; ``flip_flops``:
-    re-masked positions that got the same token back. ``host_syncs``: waits of the host for the
-    device (shared by a batch). ``refresh_gaps``: steps between successive full forwards.
+    ``forced``: commits that the engine made so that the decode goes on. ``remasks``: masks put
+    back; ``flip_flops``: those that got the same token again. ``host_syncs``: waits of the host
+    for the device (shared by a batch). ``refresh_gaps``: steps between successive full forwards.
     """
 
     nfe: int = 0

@@ -87,9 +87,7 @@ class Engine:
                 keys, values = (self.store.read(name, index, slots) for name in ("k", "v"))
             if request is not None and (request.layers is None or index in request.layers):
                 readouts[index] = _read_out(request.kind, q, keys, current, readout_rows)
-            attended = F.linear(
-                layers.attend(q, keys, values, self._mask(slots)), layer.attn_out
-            )
+            attended = F.linear(layers.attend(q, keys, values, self._mask(slots)), layer.attn_out)
             x = self._finish_layer(index, slots, current, x, attended, layer)
             row_layers += current.count
         return x[0], current.index[0], row_layers, readouts

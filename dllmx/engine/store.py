@@ -32,6 +32,7 @@ class Store:
     ) -> None:
         self.tensors: dict[str, Tensor] = {}
         for name in sorted(names):
+            size: tuple[int, ...]
             if name in HEAD_TENSORS:
                 size = (shape.layers, slots, shape.kv_heads, width, shape.head_dim)
             else:
@@ -65,7 +66,7 @@ class Store:
         tensor = self.tensors[name][layer]
         if slots.span is not None:
             return tensor[slots.span[0] : slots.span[1]]
-        return tensor[slots.indices]
+        return tensor[list(slots.indices)]
 
     def layer_view(self, layer: int, slot: int) -> dict[str, Tensor]:
         """Name -> stored tensor of one layer and slot, k, v [G, W, h], others [W, D]; no copy."""

@@ -75,7 +75,8 @@ def project_qkv(
     batch, rows, _ = normed.shape
     packed = F.linear(normed, layer.qkv, layer.qkv_bias)
     packed = packed.view(batch, rows, heads + 2 * kv_heads, -1).transpose(1, 2)
-    return packed.split([heads, kv_heads, kv_heads], dim=1)  # type: ignore[return-value]
+    q, k, v = packed.split([heads, kv_heads, kv_heads], dim=1)
+    return q, k, v
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:

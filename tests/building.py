@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 
 from dllmx.config import parts
@@ -38,8 +42,23 @@ def decode_config(
     return config
 
 
+def install_part(monkeypatch: pytest.MonkeyPatch, group: str, name: str, part: type) -> None:
+    """Make ``part`` available as the option ``name`` of ``group``, as if it had a file there."""
+
+    @dataclass(frozen=True)
+    class Config:
+        name: str
+
+    module = ModuleType(f"{parts.ROOMS[group]}.{name}")
+    vars(module).update({"Config": Config, group.capitalize(): part})
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
 def random_model(family: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Model:
-    """A tiny random model of either family; Dream's has grouped heads, biases and the shift."""
+    """A tiny random model of either family; Dream's has grouped heads, biases and the shift.
+
+    The head is scaled up so that confidences differ by far more than rounding errors.
+    """
     dream = family == "dream"
     shape = ModelShape(
         family=family,
@@ -61,4 +80,4 @@ def random_model(family: str, seed: int = 0, dtype: torch.dtype = torch.float32)
         pad_id=0,
     )
     weights = random_weights(shape, seed, dtype, torch.device("cpu"))
-    return Model(shape, weights)
+    return Model(shape, replace(weights, head=weights.head * 40, embed=weights.embed * 40))
