@@ -126,17 +126,19 @@ def _triton() -> Finding:
 
 
 def _checkpoints() -> Iterator[Finding]:
-    from dllmx.config.compose import compose, typed
+    import yaml
+
+    from dllmx.config.compose import typed
     from dllmx.config.schema import ModelConfig
-    from dllmx.models.resolve import find_checkpoint
+    from dllmx.models.resolve import BUNDLED_PREFIX, find_checkpoint
 
     for option in options_of("model"):
-        cfg = compose([f"model={option.name}"])
-        model: ModelConfig = typed(ModelConfig, dict(cfg.model), "model")
-        folder = find_checkpoint(model)
-        what = f"model={option.name}"
+        model: ModelConfig = typed(ModelConfig, yaml.safe_load(option.text), "model")
+        folder, what = find_checkpoint(model), f"model={option.name}"
         if folder is not None:
             yield Finding(what, "ok", str(folder))
+        elif model.checkpoint.startswith(BUNDLED_PREFIX):
+            yield Finding(what, "broken", "the bundled weights are not there", "dllmx train-tiny")
         else:
             fix = f"hf download {model.checkpoint}, or model.path=FOLDER"
             yield Finding(what, "absent", f"{model.checkpoint} is not on this machine", fix)

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from building import decode_config
+
+from dllmx.config.schema import LoggerConfig, RunConfig
+from dllmx.runs.identity import checkpoint_fingerprint, run_hash, sample_seed
+from dllmx.tasks.problem import Problem
+
+PROBLEMS = [Problem("a", "2 + 2", 4)]
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    sampler = {"name": "blocks", "gen_length": 8, "block_length": 4}
+    return decode_config(sampler, {"name": "none"}, {"name": "quota"})
+
+
+def hashed(config: RunConfig) -> str:
+    return run_hash(config, PROBLEMS, None)
+
+
+def test_places_are_no_part_of_a_run(config: RunConfig) -> None:
+    moved = replace(config, output="elsewhere", overwrite=True, logger=LoggerConfig("wandb"))
+    moved = replace(moved, model=replace(config.model, path="/another/folder"))
+    assert hashed(moved) == hashed(config)
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"batch_size": 2}, {"trace": True}])
+def test_whatever_decides_results_changes_the_hash(
+    config: RunConfig, change: dict[str, int]
+) -> None:
+    assert hashed(replace(config, **change)) != hashed(config)  # type: ignore[arg-type]
+
+
+def test_parts_and_defaults_change_the_hash(config: RunConfig) -> None:
+    warmer = replace(config, sampler=replace(config.sampler, temperature=0.5))
+    same = replace(config, sampler=replace(config.sampler, temperature=0.0))
+    assert hashed(warmer) != hashed(config) == hashed(same)
+
+
+def test_the_problems_are_part_of_a_run(config: RunConfig) -> None:
+    assert run_hash(config, [Problem("a", "2 + 2", 5)], None) != hashed(config)
+
+
+def test_the_hash_is_the_same_in_another_process() -> None:
+    code = "from dllmx.runs.identity import digest; print(digest({'b': [1, None], 'a': 'x'}))"
+    seeds = ("1", "2")
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in seeds
+    }
+    assert len(printed) == 1
+
+
+def test_a_checkpoint_is_known_by_its_shape_and_sizes_not_by_its_place(tmp_path: Path) -> None:
+    prints = []
+    for name, size in (("one", 4), ("two", 4), ("three", 5)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(b"x" * size)
+        prints.append(checkpoint_fingerprint(folder))
+    assert prints[0] == prints[1] != prints[2]
+    assert prints[0]["weights"] == {"model.safetensors": 4}
+
+
+def test_sample_seeds_depend_on_seed_and_problem_only() -> None:
+    assert sample_seed(0, "a") == sample_seed(0, "a")
+    assert len({sample_seed(0, "a"), sample_seed(1, "a"), sample_seed(0, "b")}) == 3
