@@ -410,6 +410,7 @@ def _record(
         confidence=prediction.confidence[seen].tolist(),
         rows=outcome.row_count,
         row_positions=None if rows is None else rows.tolist(),
+        predicted=prediction.positions.numel(),
         full=rows is None,
         reason=outcome.work.plan.reason,
         forced=forced,

@@ -13,9 +13,10 @@ class StepRecord:
     ``commit``: (position, token) pairs, ascending; ``remask``: positions, applied after the
     commits; ``confidence``: of each commit where the rule saw one. ``rows``: how many rows the
     forward computed (at layer 0 where a hook changes them); ``row_positions``: which, None for
-    all. ``full``: every row was computed. ``reason``: why the plan was made; ``forced``: the
-    engine committed the best token because the rule committed none; ``filled``: positions set to
-    end-of-text by the sampler, without a prediction. ``block``: [lo, hi). ``note``: the rule's.
+    all. ``predicted``: rows whose logits were read. ``full``: every row was computed.
+    ``reason``: why the plan was made; ``forced``: the engine committed the best token because the
+    rule committed none; ``filled``: positions set to end-of-text by the sampler, without a
+    prediction. ``block``: [lo, hi). ``note``: the rule's.
     """
 
     commit: list[tuple[int, int]]
@@ -23,6 +24,7 @@ class StepRecord:
     confidence: list[float]
     rows: int
     row_positions: list[int] | None
+    predicted: int
     full: bool
     reason: str
     forced: bool

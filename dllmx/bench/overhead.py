@@ -1,0 +1,207 @@
+"""What a decode costs besides the model: every step against the bare forward over its rows.
+
+A decode is made once to learn which rows each step computes; then every step of a second decode
+is timed next to the bare forward (layers and output head over the same rows and keys, nothing
+decided) of the same step, so that both see the same machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from dllmx.config.schema import RunConfig
+from dllmx.decode.batch import Request
+from dllmx.decode.session import Session
+from dllmx.engine.engine import Engine
+from dllmx.engine.rows import RowSet, SlotSet
+from dllmx.engine.trace import StepRecord
+from dllmx.errors import ConfigError
+from dllmx.models.model import Model
+
+MODEL_OPERATIONS = (
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+)
+"""Matrix products and attention; everything else counts as outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Seconds of one step of the decode and of its bare forward; ``rows`` computed."""
+
+    rows: int
+    full: bool
+    step: float
+    bare: float
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadReport:
+    """Ratios are medians over rounds of a decode's total over its bare forwards' total.
+
+    ``outside_share``: part of the decode's time that is neither matrix product nor attention,
+    as the profiler sees it. ``forward_outside_share``: the same for the bare forwards alone.
+    """
+
+    parameters: int
+    prompt_length: int
+    gen_length: int
+    steps: int
+    full_steps: int
+    rounds: int
+    ratio: float
+    ratio_full_steps: float
+    ratio_partial_steps: float
+    outside_share: float
+    forward_outside_share: float
+    step_milliseconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def measure_overhead(
+    model: Model,
+    config: RunConfig,
+    prompt_length: int,
+    rounds: int,
+    on_round: Callable[[int], None],
+) -> OverheadReport:
+    """Time ``rounds`` decodes of one random prompt; ``on_round`` is told the rounds done.
+
+    Raises ConfigError for guidance or a layer hook, whose rows a bare forward cannot repeat.
+    """
+    request = _random_request(model, prompt_length)
+    records = _finish(Session(model, config, [request]))
+    session = Session(model, config, [request])
+    if config.sampler.guidance > 0 or session.needs.layer_hook:
+        raise ConfigError("bench overhead times one forward a step over fixed rows: no guidance.")
+    times: list[list[StepTimes]] = []
+    for done in range(rounds):
+        times.append(_paired_round(model, config, request, records))
+        on_round(done + 1)
+    total = [_ratio(found) for found in times]
+    return OverheadReport(
+        parameters=_parameter_count(model),
+        prompt_length=prompt_length,
+        gen_length=config.sampler.gen_length,
+        steps=len(records),
+        full_steps=sum(record.full for record in records),
+        rounds=rounds,
+        ratio=median(total),
+        ratio_full_steps=median(_ratio([t for t in found if t.full]) for found in times),
+        ratio_partial_steps=median(_ratio([t for t in found if not t.full]) for found in times),
+        outside_share=_outside_share(lambda: _finish(Session(model, config, [request])), model),
+        forward_outside_share=_outside_share(
+            lambda: _replay(_bare_engine(model, config, request), records), model
+        ),
+        step_milliseconds=1000 * median(t.step for found in times for t in found),
+    )
+
+
+def _random_request(model: Model, prompt_length: int) -> Request:
+    generator = torch.Generator().manual_seed(0)
+    usual = min(model.shape.mask_id, model.shape.eos_id)
+    ids = torch.randint(0, usual, (prompt_length,), generator=generator)
+    return Request("bench", ids.tolist(), seed=0)
+
+
+def _finish(session: Session) -> list[StepRecord]:
+    while session.step():
+        pass
+    return session.sequences[0].records
+
+
+def _bare_engine(model: Model, config: RunConfig, request: Request) -> Engine:
+    """An engine on the starting canvas; the values of its tokens do not change its cost."""
+    session = Session(model, config, [request])
+    return session.engine
+
+
+def _replay(engine: Engine, records: Sequence[StepRecord]) -> None:
+    for record in records:
+        _bare_forward(engine, record)
+
+
+@torch.inference_mode()
+def _bare_forward(engine: Engine, record: StepRecord) -> None:
+    device = engine.model.device
+    width = engine.canvas.shape[1]
+    if record.row_positions is None:
+        rows = RowSet.of_span(0, width, 1, device)
+    else:
+        rows = RowSet.of_columns([torch.tensor(record.row_positions)], device)
+    hidden = engine.forward(SlotSet((0,)), rows)
+    engine.model.head_logits(hidden[0, -record.predicted :])
+
+
+def _paired_round(
+    model: Model, config: RunConfig, request: Request, records: Sequence[StepRecord]
+) -> list[StepTimes]:
+    """Every step of one decode beside its bare forward, the order of the two alternating."""
+    session, engine = Session(model, config, [request]), _bare_engine(model, config, request)
+    found = []
+    for i, record in enumerate(records):
+        if i % 2:
+            bare = _seconds(model, lambda r=record: _bare_forward(engine, r))  # type: ignore[misc]
+            step = _seconds(model, session.step)
+        else:
+            step = _seconds(model, session.step)
+            bare = _seconds(model, lambda r=record: _bare_forward(engine, r))  # type: ignore[misc]
+        found.append(StepTimes(record.rows, record.full, step, bare))
+    return found
+
+
+def _seconds(model: Model, work: Callable[[], object]) -> float:
+    _synchronise(model)
+    start = time.perf_counter()
+    work()
+    _synchronise(model)
+    return time.perf_counter() - start
+
+
+def _synchronise(model: Model) -> None:
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
+
+
+def _ratio(found: Sequence[StepTimes]) -> float:
+    bare = sum(times.bare for times in found)
+    return sum(times.step for times in found) / bare if bare else float("nan")
+
+
+def _outside_share(work: Callable[[], object], model: Model) -> float:
+    """Share of the profiled time that is spent in no matrix product and no attention."""
+    cuda = model.device.type == "cuda"
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
+    with profile(activities=activities) as recorded:
+        seconds = _seconds(model, work)
+    inside = sum(
+        (event.self_device_time_total if cuda else event.self_cpu_time_total)
+        for event in recorded.key_averages()
+        if event.key in MODEL_OPERATIONS
+    )
+    return 1 - inside / 1e6 / seconds
+
+
+def _parameter_count(model: Model) -> int:
+    weights = model.weights
+    count = weights.embed.numel() + weights.final_norm.numel()
+    count += 0 if model.shape.tied else weights.head.numel()
+    for layer in weights.layers:
+        tensors = (getattr(layer, name) for name in layer.__dataclass_fields__)
+        count += sum(tensor.numel() for tensor in tensors if tensor is not None)
+    return count
