@@ -44,9 +44,9 @@ def run_command_line(arguments: list[str]) -> int:
         return _report(str(error), error.exit_status)
     except KeyboardInterrupt:
         return _report("interrupted. The same command goes on from here.", INTERRUPTED, "")
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Exception as error:  # noqa: BLE001  the last stop: a traceback is for --debug only
         message = f"{type(error).__name__}: {error}\nRun it again with --debug to see where."
         return _report(message, 1, "internal error: ")

@@ -17,6 +17,9 @@ from dllmx.runs.plan import PlannedRun
 LINE_SECONDS = 10.0
 """Shortest time between two plain lines."""
 
+BAR_SECONDS = 0.2
+"""Shortest time between two updates of the bar: each sums over all samples."""
+
 
 @dataclass
 class RunProgress:
@@ -26,7 +29,7 @@ class RunProgress:
     total: int = 0
     resumed: int = 0
     began: float = 0.0
-    last_line: float = 0.0
+    last_shown: float = 0.0
     bar: Progress | None = None
     task: TaskID = field(default=TaskID(0))
 
@@ -46,7 +49,7 @@ class RunProgress:
         self.total, self.resumed = len(run.problems), len(records)
         if records:
             self._print(f"{run.name}: resumed, {self.resumed} of {self.total} already decoded")
-        self.began = self.last_line = time.monotonic()
+        self.began = self.last_shown = time.monotonic()
         if self.console.is_terminal:
             self.bar = _bar(self.console)
             self.bar.start()
@@ -55,12 +58,14 @@ class RunProgress:
     def decoded(self, records: Sequence[SampleRecord]) -> None:
         """Show how the run stands."""
         now = time.monotonic()
+        if now - self.last_shown < (LINE_SECONDS if self.bar is None else BAR_SECONDS):
+            return
+        self.last_shown = now
         facts = self._facts(records, now)
-        if self.bar is not None:
-            self.bar.update(self.task, completed=len(records), facts=facts)
-        elif now - self.last_line >= LINE_SECONDS:
-            self.last_line = now
+        if self.bar is None:
             self._print(f"{len(records)}/{self.total}  {facts}")
+        else:
+            self.bar.update(self.task, completed=len(records), facts=facts)
 
     def _facts(self, records: Sequence[SampleRecord], now: float) -> str:
         metrics = summarize(records)

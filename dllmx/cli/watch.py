@@ -9,11 +9,12 @@ from dllmx.cli.arguments import parse_number, refuse_keys, split_arguments, want
 from dllmx.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dllmx.config.schema import RunConfig
     from dllmx.decode.session import Session
     from dllmx.runs.folder import RunFolder
+    from dllmx.tasks.problem import Problem
 
 HELP = """\
 Play a decode: fresh tokens bright, older ones paler, masks as dots, the block shaded.
@@ -94,39 +95,40 @@ def _play_live(overrides: list[str], own: Mapping[str, str], speed: float) -> No
     from dllmx.cli.player import Player
     from dllmx.decode.decoder import Request
     from dllmx.runs.execute import prepare_bench
+    from dllmx.runs.identity import sample_seed
+    from dllmx.runs.plan import prompt_ids
     from dllmx.runs.playback import first_frame
     from dllmx.runs.trace import step_to_json
 
     config = compose_run(overrides)
-    text = _prompt_text(config, own)
+    problem = _problem(config, own)
     bench = prepare_bench(config)
-    ids = bench.tokenizer.encode_prompt(text) if isinstance(text, str) else text
-    special = bench.special
+    ids, special = prompt_ids(problem, bench.tokenizer), bench.special
     frame = first_frame(ids, config.sampler.gen_length, special.mask_id, special.eos_id)
     title = f"{config.model.name}  {config.policy.name}"
 
     def show_step(session: Session) -> None:
         player.show(step_to_json(session.sequences[0].records[-1]))
 
+    request = Request(problem.id, ids, sample_seed(config.seed, problem.id))
     with Player(frame, bench.tokenizer, title, speed) as player:
-        bench.decoder.decode([Request("watch", ids, config.seed)], on_step=show_step)
+        bench.decoder.decode([request], on_step=show_step)
 
 
-def _prompt_text(config: RunConfig, own: Mapping[str, str]) -> str | list[int]:
-    """The prompt to decode, as text or as ids; from the command line or from the task."""
+def _problem(config: RunConfig, own: Mapping[str, str]) -> Problem:
+    """The problem to decode: the prompt of the command line, or one of the task's."""
+    from dllmx.config import parts
+    from dllmx.tasks.problem import Problem
+
     if "prompt" in own:
         _refuse(own, ("problem",), "prompt=")
-        return own["prompt"]
-    from dllmx.config import parts
-
-    problems = parts.load("task", config.task.name).Task(config.task).problems()
+        return Problem("prompt", own["prompt"], None)
+    problems: Sequence[Problem] = parts.load("task", config.task.name).Task(config.task).problems()
     number = own.get("problem", "0")
     if not number.isdigit() or int(number) >= len(problems):
-        raise ConfigError(
-            f"problem={number}: task={config.task.name} has 0 to {len(problems) - 1}."
-        )
-    problem = problems[int(number)]
-    return problem.prompt if problem.prompt_ids is None else list(problem.prompt_ids)
+        last = len(problems) - 1
+        raise ConfigError(f"problem={number}: task={config.task.name} has 0 to {last}.")
+    return problems[int(number)]
 
 
 def _replay(folder: RunFolder, sample: str | None, speed: float) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dllmx.config.schema import RunConfig
-from dllmx.errors import DllmxError
+from dllmx.errors import DllmxError, RunError
 from dllmx.metrics.samples import SampleRecord
 from dllmx.metrics.summary import RunMetrics, summarize
 from dllmx.metrics.tokens import SpecialIds, count_tokens, eos_position
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 WARM_UP_STEPS = 2
 """Steps decoded and thrown away first, so that no sample's time holds the one-off costs."""
+
+OUT_OF_MEMORY = "OutOfMemoryError"
+OUT_OF_MEMORY_ADVICE = (
+    "out of GPU memory. Try a smaller batch_size, hardware.dtype=bfloat16 or fewer model.layers."
+)
 
 
 class Observer(Protocol):
@@ -81,6 +86,8 @@ def execute(run: PlannedRun, observer: Observer) -> Outcome:
             metrics = _decode_all(run, observer)
         except Exception as error:
             files.write_atomically(run.folder.error, _error_text(error))
+            if type(error).__name__ == OUT_OF_MEMORY:
+                raise RunError(OUT_OF_MEMORY_ADVICE) from error
             raise
         return Outcome(run, metrics, skipped=False)
 

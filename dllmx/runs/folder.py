@@ -138,10 +138,10 @@ def find_run(name: str, output: Path) -> RunFolder:
 
     Raises ConfigError when nothing or more than one folder matches.
     """
-    if (Path(name) / "run.json").exists():
+    if RunFolder(Path(name)).config.exists():
         return RunFolder(Path(name))
     runs = output / "runs"
-    matches = sorted(p for p in runs.glob(f"{name}*") if p.is_dir()) if name else []
+    matches = sorted(p for p in runs.glob("*") if name and p.name.startswith(name))
     exact = [path for path in matches if path.name == name]
     if len(exact or matches) == 1:
         return RunFolder((exact or matches)[0])

@@ -76,8 +76,6 @@ def error_line(error: Exception) -> str:
     """What a user is told of an error, on one line."""
     if isinstance(error, DllmxError):
         return " ".join(str(error).split())
-    if type(error).__name__ == "OutOfMemoryError":
-        return "out of GPU memory; try a smaller batch_size or hardware.dtype=bfloat16"
     return f"internal error: {type(error).__name__}: {' '.join(str(error).split())}"
 
 

@@ -92,7 +92,7 @@ def test_a_run_is_found_by_path_name_and_unique_prefix(tmp_path: Path) -> None:
     for name in ("model-a-task-1", "model-a-task-12", "model-b-task-2"):
         path = tmp_path / "runs" / name
         path.mkdir(parents=True)
-        (path / "run.json").write_text("{}")
+        (path / "config.yaml").write_text("{}")
     assert find_run("model-b", tmp_path).path.name == "model-b-task-2"
     assert find_run("model-a-task-1", tmp_path).path.name == "model-a-task-1"
     assert (
