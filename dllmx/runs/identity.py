@@ -16,7 +16,9 @@ from dllmx.version import VERSION
 PLACES = ("output", "logger", "overwrite")
 """Top-level keys that say where results go; they are no part of a run's identity."""
 
-WEIGHT_SUFFIXES = (".safetensors", ".bin")
+WEIGHT_SUFFIX = ".safetensors"
+PIECES = 64
+PIECE_BYTES = 64 * 1024
 
 
 def effective_config(config: RunConfig) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def run_hash(config: RunConfig, problems: Sequence[Problem], checkpoint: Path | 
     """Eight hexadecimal digits that identify a run.
 
     They cover the effective configuration, the version of dllmx, the problems themselves and the
-    checkpoint's config.json and weight file sizes, but not the paths where these lie.
+    checkpoint's content, but not the paths where these lie.
     """
     effective = effective_config(config)
     effective["model"] = _without_path(config.model)
@@ -42,18 +44,34 @@ def run_name(config: RunConfig, identity: str) -> str:
 
 
 def checkpoint_fingerprint(folder: Path | None) -> dict[str, Any]:
-    """Digest of config.json and sizes in bytes of the weight files; empty without a folder."""
+    """Digest of config.json and fingerprint of each weight file; empty without a folder."""
     if folder is None:
         return {}
     shape = folder / "config.json"
     return {
         "config": hashlib.sha256(shape.read_bytes()).hexdigest() if shape.exists() else None,
         "weights": {
-            path.name: path.stat().st_size
+            path.name: file_fingerprint(path)
             for path in sorted(folder.iterdir())
-            if path.suffix in WEIGHT_SUFFIXES
+            if path.suffix == WEIGHT_SUFFIX
         },
     }
+
+
+def file_fingerprint(path: Path) -> str:
+    """Size and a digest of pieces spread evenly over the file, all of it where it is small.
+
+    Fine-tuned checkpoints differ from their origin in content alone, and reading all of a large
+    one would take longer than many a run.
+    """
+    size = path.stat().st_size
+    last = max(0, size - PIECE_BYTES)
+    content = hashlib.sha256(str(size).encode())
+    with path.open("rb") as stream:
+        for start in sorted({last * piece // (PIECES - 1) for piece in range(PIECES)}):
+            stream.seek(start)
+            content.update(stream.read(PIECE_BYTES))
+    return content.hexdigest()
 
 
 def digest(value: Any) -> str:

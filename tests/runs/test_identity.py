@@ -10,7 +10,14 @@ import pytest
 from building import decode_config
 
 from dllmx.config.schema import LoggerConfig, RunConfig
-from dllmx.runs.identity import checkpoint_fingerprint, run_hash, sample_seed
+from dllmx.runs.identity import (
+    PIECE_BYTES,
+    PIECES,
+    checkpoint_fingerprint,
+    file_fingerprint,
+    run_hash,
+    sample_seed,
+)
 from dllmx.tasks.problem import Problem
 
 PROBLEMS = [Problem("a", "2 + 2", 4)]
@@ -65,16 +72,29 @@ def test_the_hash_is_the_same_in_another_process() -> None:
     assert len(printed) == 1
 
 
-def test_a_checkpoint_is_known_by_its_shape_and_sizes_not_by_its_place(tmp_path: Path) -> None:
+def test_a_checkpoint_is_known_by_its_content_not_by_its_place(tmp_path: Path) -> None:
     prints = []
-    for name, size in (("one", 4), ("two", 4), ("three", 5)):
+    for name, content in (("one", b"abc"), ("two", b"abc"), ("tuned", b"abd"), ("more", b"abcd")):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "config.json").write_text("{}")
-        (folder / "model.safetensors").write_bytes(b"x" * size)
+        (folder / "model.safetensors").write_bytes(content)
         prints.append(checkpoint_fingerprint(folder))
-    assert prints[0] == prints[1] != prints[2]
-    assert prints[0]["weights"] == {"model.safetensors": 4}
+    assert prints[0] == prints[1]
+    assert prints[0] != prints[2]
+    assert prints[0] != prints[3]
+
+
+@pytest.mark.parametrize("position", [0, 3_000_000, 5_999_999])
+def test_a_change_anywhere_in_a_file_of_a_few_megabytes_is_seen(
+    tmp_path: Path, position: int
+) -> None:
+    content = bytearray(PIECES * PIECE_BYTES)
+    changed = bytearray(content)
+    changed[position * len(content) // 6_000_000] = 1
+    (tmp_path / "a").write_bytes(content)
+    (tmp_path / "b").write_bytes(changed)
+    assert file_fingerprint(tmp_path / "a") != file_fingerprint(tmp_path / "b")
 
 
 def test_sample_seeds_depend_on_seed_and_problem_only() -> None:
