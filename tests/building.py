@@ -57,7 +57,8 @@ def install_part(monkeypatch: pytest.MonkeyPatch, group: str, name: str, part: t
 def random_model(family: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Model:
     """A tiny random model of either family; Dream's has grouped heads, biases and the shift.
 
-    The head is scaled up so that confidences differ by far more than rounding errors.
+    Its matrices are scaled up, so that the confidences of different positions differ by far more
+    than rounding errors.
     """
     dream = family == "dream"
     shape = ModelShape(
@@ -80,4 +81,14 @@ def random_model(family: str, seed: int = 0, dtype: torch.dtype = torch.float32)
         pad_id=0,
     )
     weights = random_weights(shape, seed, dtype, torch.device("cpu"))
-    return Model(shape, replace(weights, head=weights.head * 40, embed=weights.embed * 40))
+    scaled = tuple(
+        replace(
+            layer,
+            qkv=layer.qkv * 15,
+            attn_out=layer.attn_out * 15,
+            gate_up=layer.gate_up * 9,
+            mlp_down=layer.mlp_down * 9,
+        )
+        for layer in weights.layers
+    )
+    return Model(shape, replace(weights, layers=scaled, head=weights.head * 40))

@@ -19,6 +19,7 @@ def check_combination(config: RunConfig) -> None:
     _check_signals(config, cache, commit)
     _check_steps(config, commit)
     _check_sampling(config)
+    _check_guidance(config, cache)
 
 
 def _check_signals(config: RunConfig, cache: Needs, commit: Needs) -> None:
@@ -55,3 +56,12 @@ def _check_sampling(config: RunConfig) -> None:
                     f"sampler.{key}={value} changes nothing at sampler.temperature=0. "
                     "Raise the temperature, or set sampler.confidence_from=sampled."
                 )
+
+
+def _check_guidance(config: RunConfig, cache: Needs) -> None:
+    if config.sampler.guidance > 0 and (cache.layer_hook or cache.attention is not None):
+        raise ConfigError(
+            f"sampler.guidance={config.sampler.guidance} cannot work with "
+            f"cache={config.cache.name}, which chooses rows inside the forward. "
+            "Set sampler.guidance=0, or use another cache."
+        )

@@ -36,7 +36,7 @@ class Counters:
         return self.row_layers / self.row_layers_full if self.row_layers_full else 0.0
 
     def count_forward(self, row_layers: int, length: int, layers: int, is_full: bool) -> None:
-        """Count one main forward over a canvas of ``length`` positions."""
+        """Count one main forward over a canvas of ``length`` positions, and its one host sync."""
         if is_full:
             if self.last_full is not None:
                 self.refresh_gaps.append(self.nfe - self.last_full)
@@ -45,5 +45,6 @@ class Counters:
         else:
             self.partial += 1
         self.nfe += 1
+        self.host_syncs += 1
         self.row_layers += row_layers
         self.row_layers_full += length * layers

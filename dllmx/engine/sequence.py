@@ -92,6 +92,23 @@ class SequenceState:
         self.counters.remasks += remask.numel()
         self.committed_last = positions.sort().values
 
+    def fill_after_end(self, mode: str) -> list[int]:
+        """Positions set to end-of-text because the response has ended, by ``sampler.eos``.
+
+        "fill": every mask behind the first end-of-text, at once; "stop": when the block is done;
+        "none": never.
+        """
+        if mode == "none" or (mode == "stop" and self.eligible_masks()):
+            return []
+        ends = (self.tokens[self.prompt_length :] == self.eos_id).nonzero()
+        if not ends.numel():
+            return []
+        first = self.prompt_length + int(ends[0])
+        later = first + (self.tokens[first:] == self.mask_id).nonzero()[:, 0]
+        self.tokens[later] = self.eos_id
+        filled: list[int] = later.tolist()
+        return filled
+
     def _check(self, commit: Commit, replaces: bool) -> None:
         if commit.positions.numel() and not replaces:
             taken = self.tokens[commit.positions] != self.mask_id

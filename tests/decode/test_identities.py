@@ -85,7 +85,7 @@ def test_one_block_steps_reread_nothing_stale_when_each_block_is_one_token(
     assert cached.counters.recompute_ratio == 1.0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     family=st.sampled_from(FAMILIES),
     cache=st.sampled_from(CACHES),

@@ -1,0 +1,206 @@
+"""From works to predictions: groups, forwards, output head, one transfer to the host a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dllmx.decode.prediction import guided, propose
+from dllmx.decode.work import Outcome, Work, grouped
+from dllmx.engine.interface import NOTHING, LayerContext, Prediction
+from dllmx.engine.rows import RowSet, SlotSet
+from dllmx.errors import RunError
+from dllmx.kernels.confidence import Confidence
+
+if TYPE_CHECKING:
+    from dllmx.decode.session import Session
+
+LOGIT_ROWS = 256
+"""Rows whose logits exist at one time; bounds the memory of the largest vocabulary."""
+
+
+def run_works(session: Session, works: Sequence[Work]) -> list[Outcome]:
+    """One main forward for every work; works with equal row counts share one.
+
+    Raises RunError for NaN logits.
+    """
+    upload(session)
+    if session.needs.layer_hook or session.needs.attention is not None:
+        return [_run_hooked(session, work) for work in works]
+    return [outcome for group in grouped(works) for outcome in _run_group(session, group)]
+
+
+def upload(session: Session) -> None:
+    """Bring the device's canvas up to date; with guidance, also the copies without prompt."""
+    if session.guided:
+        count = len(session.sequences)
+        mask_id = session.model.shape.mask_id
+        session.host[count:] = session.host[:count].masked_fill(session.given, mask_id)
+    if session.engine.canvas is not session.host:
+        session.engine.canvas.copy_(session.host, non_blocking=True)
+
+
+def _run_group(session: Session, group: list[Work]) -> list[Outcome]:
+    rows = _row_set(session, group)
+    hidden = session.engine.forward(_slots(session, group), rows, _visible(session, group[0]))
+    group = [work if work.rows is None else work.fresh_only(work.rows) for work in group]
+    index = [_row_index(session, work, rows) for work in group]
+    proposals = _propose(session, group, hidden, index)
+    layers = session.model.shape.layers
+    return [
+        Outcome(work, _prediction(session, work, proposal), work.row_count * layers)
+        for work, proposal in zip(group, proposals, strict=True)
+    ]
+
+
+def _run_hooked(session: Session, work: Work) -> Outcome:
+    padding, device = session.engine.padding[work.member], session.model.device
+    if work.plan.visible is not None:
+        raise RunError("A cache policy with a layer hook or read-out cannot hide rows (visible).")
+    rows = work.rows if work.rows is not None else torch.arange(work.length)
+    hidden, columns, row_layers, readouts = session.engine.forward_hooked(
+        work.member,
+        (rows + padding).to(device),
+        _own_hook(session, work.member, padding) if session.needs.layer_hook else None,
+        session.needs.attention,
+        (work.source + padding).to(device),
+    )
+    session.sequences[work.member].attention = readouts
+    computed = columns.cpu() - padding
+    work = work.fresh_only(computed)
+    index = torch.searchsorted(computed, work.source)
+    proposal = _propose(session, [work], hidden[None], [index])[0]
+    return Outcome(work, _prediction(session, work, proposal), row_layers)
+
+
+def _own_hook(
+    session: Session, member: int, padding: int
+) -> Callable[[LayerContext], Tensor | None]:
+    """The policy's layer hook, translated between its own positions and canvas columns."""
+    cache, view = session.parts[member].cache, session.views[member]
+
+    def hook(context: LayerContext) -> Tensor | None:
+        stored = {
+            name: tensor.narrow(-2, padding, tensor.shape[-2] - padding)
+            for name, tensor in context.store.items()
+        }
+        fresh = (context.x, context.q, context.k, context.v)
+        rows = cache.on_layer(
+            view, LayerContext(context.layer, context.rows - padding, *fresh, stored)
+        )
+        return None if rows is None else rows + padding
+
+    return hook
+
+
+def _slots(session: Session, group: Sequence[Work]) -> SlotSet:
+    members = [work.member for work in group]
+    if session.guided:
+        members += [member + len(session.sequences) for member in members]
+    return SlotSet(tuple(members))
+
+
+def _row_set(session: Session, group: Sequence[Work]) -> RowSet:
+    copies = 2 if session.guided else 1
+    device = session.model.device
+    if group[0].rows is None:
+        return RowSet.of_span(0, session.host.shape[1], len(group) * copies, device)
+    padding = session.engine.padding
+    columns = [work.rows + padding[work.member] for work in group if work.rows is not None]
+    return RowSet.of_columns(columns * copies, device)
+
+
+def _row_index(session: Session, work: Work, rows: RowSet) -> Tensor:
+    """Where the source rows of ``work`` stand among the computed rows."""
+    if rows.span is not None:
+        return work.source + session.engine.padding[work.member] - rows.span[0]
+    assert work.rows is not None
+    return torch.searchsorted(work.rows, work.source)
+
+
+def _visible(session: Session, work: Work) -> Tensor | None:
+    if work.plan.visible is None:
+        return None
+    return (work.plan.visible + session.engine.padding[work.member]).to(session.model.device)
+
+
+def _propose(
+    session: Session, group: Sequence[Work], hidden: Tensor, index: Sequence[Tensor]
+) -> list[Confidence]:
+    """Proposals of each work, on the host; ``index`` [N] picks from ``hidden`` [b, R, D]."""
+    model, sampling = session.model, session.config.sampler
+    measures = session.rule_needs.measures
+    picked = _pick(hidden, index)
+    other = _pick(hidden[len(group) :], index) if session.guided else None
+    noise = [
+        (rows.numel(), session.noise[work.member]) for rows, work in zip(index, group, strict=True)
+    ]
+    chunks = []
+    for lo in range(0, picked.shape[0], LOGIT_ROWS):
+        chunk = slice(lo, lo + LOGIT_ROWS)
+        logits = model.head_logits(picked[chunk]).float()
+        if other is not None:
+            base = model.head_logits(other[chunk]).float()
+            logits = guided(logits, base, sampling.guidance)
+        runs = _window(noise, lo, lo + LOGIT_ROWS)
+        chunks.append(propose(logits, sampling, model.shape, measures, runs))
+    return _to_host(chunks, [rows.numel() for rows in index])
+
+
+def _pick(hidden: Tensor, index: Sequence[Tensor]) -> Tensor:
+    parts = [hidden[i].index_select(0, rows.to(hidden.device)) for i, rows in enumerate(index)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _window(
+    noise: list[tuple[int, torch.Generator]], lo: int, hi: int
+) -> list[tuple[int, torch.Generator]]:
+    """The part of the runs in ``noise`` that covers rows [lo, hi)."""
+    runs, start = [], 0
+    for count, generator in noise:
+        covered = min(hi, start + count) - max(lo, start)
+        if covered > 0:
+            runs.append((covered, generator))
+        start += count
+    return runs
+
+
+def _to_host(chunks: Sequence[Confidence], sizes: list[int]) -> list[Confidence]:
+    """One packed transfer to the host, split by sequence."""
+    if not chunks:
+        empty = torch.empty(0, dtype=torch.float64)
+        return [Confidence(NOTHING, empty, None, None) for _ in sizes]
+    names = [name for name in Confidence._fields if getattr(chunks[0], name) is not None]
+    packed = torch.stack(
+        [torch.cat([getattr(chunk, name).double() for chunk in chunks]) for name in names]
+    ).cpu()
+    columns = dict(zip(names, packed, strict=True))
+    columns["token"] = columns["token"].long()
+    split = {name: column.split(sizes) for name, column in columns.items()}
+    return [
+        Confidence(*(split[name][i] if name in split else None for name in Confidence._fields))
+        for i in range(len(sizes))
+    ]
+
+
+def _prediction(session: Session, work: Work, proposal: Confidence) -> Prediction:
+    state = session.sequences[work.member]
+    block = session.views[work.member].block
+    if bool(proposal.probability.isnan().any()):
+        raise RunError(
+            f"{state.id}: NaN logits at step {state.step}. "
+            "Check the checkpoint, or try hardware.dtype=float32."
+        )
+    inside = (work.wanted >= block.eligible_from) & (work.wanted < block.hi)
+    eligible = inside & (state.tokens[work.wanted] == state.mask_id)
+    return Prediction(
+        work.wanted,
+        proposal.token,
+        proposal.probability,
+        eligible,
+        proposal.entropy,
+        proposal.margin,
+    )
