@@ -85,6 +85,8 @@ def result_cells(reports: Sequence[JobReport]) -> tuple[list[str], list[list[str
 
 def _single_table(report: JobReport) -> Table:
     names = [[name, getattr(report, name) or "", ""] for name in NAMES]
+    settings = " ".join(_settings(report))
+    names += [["settings", settings, ""]] if settings else []
     metrics = report.metrics
     values = [[c.name, c.show(metrics), c.meaning] for c in COLUMNS if metrics]
     return text_table(["", "", ""], [*names, *values], left=3)
@@ -121,10 +123,12 @@ def _ratio_cells(report: JobReport, reports: Sequence[JobReport]) -> list[str]:
 
 
 def _distinguishing(reports: Sequence[JobReport]) -> list[str]:
-    """For each report the overrides that are not common to all, model, task and policy aside."""
+    """For each report the overrides that are not common to all."""
     common = set.intersection(*(set(r.overrides) for r in reports)) if reports else set()
-    named = tuple(f"{name}=" for name in NAMES)
-    return [
-        " ".join(o for o in r.overrides if o not in common and not o.startswith(named))
-        for r in reports
-    ]
+    return [" ".join(o for o in _settings(report) if o not in common) for report in reports]
+
+
+def _settings(report: JobReport) -> list[str]:
+    """The overrides of a job that the other columns do not show."""
+    shown = tuple(f"{name}=" for name in (*NAMES, "logger", "overwrite", "output"))
+    return [override for override in report.overrides if not override.startswith(shown)]

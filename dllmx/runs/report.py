@@ -18,13 +18,17 @@ from dllmx.runs.identity import digest
 BASELINE = "baseline"
 """Name of the policy that ratios are taken against."""
 
+BASELINE_PARTS = ("none", "quota")
+"""Its cache and commit rule."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
     """One job. ``status``: finished, skipped (was finished before) or failed.
 
     ``comparable``: digest of everything that must be equal for a ratio to make sense (model, task,
-    hardware, seed, batch size).
+    hardware, seed, batch size). ``is_baseline``: it decoded as the baseline policy says, with no
+    part exchanged.
     """
 
     number: int
@@ -37,6 +41,7 @@ class JobReport:
     policy: str | None = None
     task: str | None = None
     comparable: str | None = None
+    is_baseline: bool = False
     metrics: RunMetrics | None = None
 
     @property
@@ -57,6 +62,7 @@ def report_outcome(number: int, overrides: list[str], outcome: Outcome) -> JobRe
         policy=config.policy.name,
         task=config.task.name,
         comparable=comparable_key(config),
+        is_baseline=is_baseline(config),
         metrics=outcome.metrics,
     )
 
@@ -79,6 +85,16 @@ def error_line(error: Exception) -> str:
     return f"internal error: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
+def is_baseline(config: RunConfig) -> bool:
+    """Whether the run is the baseline: one token a step, nothing cached."""
+    sampler = config.sampler
+    return (
+        config.policy.name == BASELINE
+        and (config.cache.name, config.commit.name) == BASELINE_PARTS
+        and sampler.steps in (None, sampler.gen_length)
+    )
+
+
 def comparable_key(config: RunConfig) -> str:
     """Digest of what two runs must share for one to be the other's baseline."""
     shared = (config.model, config.task, config.hardware)
@@ -87,16 +103,10 @@ def comparable_key(config: RunConfig) -> str:
 
 def baseline_of(report: JobReport, reports: Sequence[JobReport]) -> JobReport | None:
     """The baseline run that ``report`` is held against; None: there is none beside it."""
-    if report.failed or report.policy == BASELINE:
+    if report.failed or report.is_baseline:
         return None
-    return next(
-        (
-            other
-            for other in reports
-            if other.policy == BASELINE and other.comparable == report.comparable
-        ),
-        None,
-    )
+    candidates = (other for other in reports if other.is_baseline)
+    return next((other for other in candidates if other.comparable == report.comparable), None)
 
 
 def save_report(folder: Path, report: JobReport) -> None:

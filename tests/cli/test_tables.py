@@ -20,7 +20,7 @@ def report(policy: str, tpf: float, comparable: str = "same", extra: str = "") -
     overrides = [f"policy={policy}", "task.limit=10", *([extra] if extra else [])]
     return JobReport(
         number=0, overrides=overrides, status="finished", model="tiny", policy=policy,
-        task="math", comparable=comparable, metrics=metrics,
+        task="math", comparable=comparable, is_baseline=policy == "baseline", metrics=metrics,
     )  # fmt: skip
 
 
@@ -62,5 +62,6 @@ def test_every_metric_is_printed_whole_on_wide_and_narrow_screens(width: int) ->
 
 def test_a_single_run_is_explained_line_by_line() -> None:
     text = printed([report("fast", 2.5)], 80)
+    assert "task.limit=10" in text
     assert "non-EOS tokens a forward" in text
     assert "Wilson interval" in text
