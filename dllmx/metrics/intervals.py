@@ -86,7 +86,7 @@ def _paired_correlation(counts: PairedCounts) -> float:
     product = first * second * (counts.total - first) * (counts.total - second)
     if product == 0:
         return 0.0
-    excess = counts.both * counts.neither - counts.only_first * counts.only_second
+    excess: float = counts.both * counts.neither - counts.only_first * counts.only_second
     if excess > 0:
-        excess = max(0, excess - counts.total // 2)
+        excess = max(0.0, excess - counts.total / 2)
     return excess / math.sqrt(product)

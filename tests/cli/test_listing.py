@@ -17,7 +17,7 @@ def test_every_option_has_a_line_and_a_source(group: str) -> None:
     assert {option.name for option in options} == {path.stem for path in (CONF / group).iterdir()}
     for option in options:
         assert option.summary
-        assert not option.summary.startswith("Source")
+        assert not option.summary.startswith(("Source", "@"))
         assert option.source
 
 

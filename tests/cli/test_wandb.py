@@ -18,6 +18,8 @@ def test_auto_without_an_account_says_how_to_get_one(dllmx: Command) -> None:
 
 
 def test_wandb_without_an_account_logs_offline_into_the_run_folder(dllmx: Command) -> None:
+    import wandb
+
     result = dllmx("run", *MODEL, "logger=wandb")
     assert result.status == 0
     assert "W&B (offline): wandb sync" in result.err
@@ -25,6 +27,7 @@ def test_wandb_without_an_account_logs_offline_into_the_run_folder(dllmx: Comman
     assert json.loads((folder / "wandb.json").read_text())["mode"] == "offline"
     assert list(folder.glob("wandb/offline-run-*/*.wandb"))
     assert sorted(path.name for path in dllmx.folder.iterdir()) == ["outputs"]
+    assert wandb.run is None
 
 
 def test_a_finished_run_is_mirrored_once_and_later_too(dllmx: Command) -> None:

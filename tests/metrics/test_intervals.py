@@ -57,6 +57,13 @@ def test_paired_interval_equals_newcombes_own_example() -> None:
     assert interval.high == pytest.approx(0.3404, abs=5e-4)
 
 
+def test_agreement_narrows_the_paired_interval_less_its_correction() -> None:
+    # Worked by hand: phi = (10 * 15 - 2 * 3 - 30 / 2) / sqrt(12 * 13 * 18 * 17).
+    interval = paired_difference_interval(PairedCounts(10, 2, 3, 15))
+    assert interval.low == pytest.approx(-0.119653, abs=1e-6)
+    assert interval.high == pytest.approx(0.183250, abs=1e-6)
+
+
 @given(*[st.integers(0, 60)] * 4)
 def test_paired_interval_holds_the_difference_and_mirrors(a: int, b: int, c: int, d: int) -> None:
     total = max(1, a + b + c + d)
