@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,7 +64,13 @@ def start(*arguments: str, folder: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_listen_to_interrupts,
     )
+
+
+def _listen_to_interrupts() -> None:
+    """A shell starts background jobs, and all that they start, deaf to SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def complete(*arguments: str, folder: Path) -> Result:
