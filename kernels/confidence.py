@@ -14,12 +14,17 @@ from torch import Tensor
 
 
 class Confidence(NamedTuple):
-    """``token`` [N] int64; ``probability``, ``entropy``, ``margin`` [N] float64 or None."""
+    """``token`` [N] int64; ``probability``, ``entropy``, ``margin``, ``current`` [N] float64.
+
+    The last three are None where they were not asked for; ``current`` is the probability of a
+    given token of each row.
+    """
 
     token: Tensor
     probability: Tensor
-    entropy: Tensor | None
-    margin: Tensor | None
+    entropy: Tensor | None = None
+    margin: Tensor | None = None
+    current: Tensor | None = None
 
 
 def confidence_torch(

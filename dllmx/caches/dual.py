@@ -29,8 +29,8 @@ class Cache(CachePolicy):
         self.config = config
 
     def plan(self, view: View) -> Plan:
-        """Entry: all rows. Else: the rows of the block."""
+        """Entry: all rows. Else: the rows of the block, and of eligible masks before it."""
         if view.block_step == 0:
             return Plan(reason="entry")
-        first = min(view.block.lo, view.block.eligible_from)
-        return Plan(torch.arange(first, view.block.hi), reason="block")
+        block = torch.arange(view.block.lo, view.block.hi)
+        return Plan(torch.cat([view.eligible, block]), reason="block")

@@ -21,7 +21,7 @@ class Config:
 
 
 class Cache(CachePolicy):
-    """Full at block entry, then from the first eligible position to the end of the canvas."""
+    """Full at block entry, then from the block to the end of the canvas."""
 
     needs = Needs(store=frozenset({"k", "v"}))
 
@@ -29,8 +29,8 @@ class Cache(CachePolicy):
         self.config = config
 
     def plan(self, view: View) -> Plan:
-        """Entry: all rows. Else: the block and its suffix."""
+        """Entry: all rows. Else: the block, its suffix, and eligible masks before it."""
         if view.block_step == 0:
             return Plan(reason="entry")
-        first = min(view.block.lo, view.block.eligible_from)
-        return Plan(torch.arange(first, view.length), reason="suffix")
+        suffix = torch.arange(view.block.lo, view.length)
+        return Plan(torch.cat([view.eligible, suffix]), reason="suffix")

@@ -84,6 +84,7 @@ def build_sequences(model: Model, config: RunConfig, requests: Sequence[Request]
                 mask_id=shape.mask_id,
                 eos_id=shape.eos_id,
                 generator=torch.Generator().manual_seed(request.seed),
+                shifted=shape.shifted,
             )
         )
     given = host[: len(requests)] != shape.mask_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,21 @@ def run_works(session: Session, works: Sequence[Work]) -> list[Outcome]:
     Raises RunError for NaN logits.
     """
     upload(session)
-    if session.needs.layer_hook or session.needs.attention is not None:
-        return [_run_hooked(session, work) for work in works]
-    return [outcome for group in grouped(works) for outcome in _run_group(session, group)]
+    plain, outcomes = [], []
+    for work in works:
+        if _hooks(session, work) or _reads_out(session, work):
+            outcomes.append(_run_hooked(session, work))
+        else:
+            plain.append(work)
+    return outcomes + [o for group in grouped(plain) for o in _run_group(session, group)]
+
+
+def _hooks(session: Session, work: Work) -> bool:
+    return session.needs.layer_hook and work.plan.hook
+
+
+def _reads_out(session: Session, work: Work) -> bool:
+    return session.needs.attention is not None and work.plan.read_out
 
 
 def upload(session: Session) -> None:
@@ -61,12 +74,14 @@ def _run_hooked(session: Session, work: Work) -> Outcome:
     if work.plan.visible is not None:
         raise RunError("A cache policy with a layer hook or read-out cannot hide rows (visible).")
     rows = work.rows if work.rows is not None else torch.arange(work.length)
+    block = session.views[work.member].block
+    inside = rows[(rows >= block.lo) & (rows < block.hi)]
     hidden, columns, row_layers, readouts = session.engine.forward_hooked(
         work.member,
         (rows + padding).to(device),
-        _own_hook(session, work.member, padding) if session.needs.layer_hook else None,
-        session.needs.attention,
-        (work.source + padding).to(device),
+        _own_hook(session, work.member, padding) if _hooks(session, work) else None,
+        session.needs.attention if _reads_out(session, work) else None,
+        (inside + padding).to(device),
     )
     session.sequences[work.member].attention = readouts
     computed = columns.cpu() - padding
@@ -87,10 +102,8 @@ def _own_hook(
             name: tensor.narrow(-2, padding, tensor.shape[-2] - padding)
             for name, tensor in context.store.items()
         }
-        fresh = (context.x, context.q, context.k, context.v)
-        rows = cache.on_layer(
-            view, LayerContext(context.layer, context.rows - padding, *fresh, stored)
-        )
+        own = dataclasses.replace(context, rows=context.rows - padding, store=stored)
+        rows = cache.on_layer(view, own)
         return None if rows is None else rows + padding
 
     return hook
@@ -132,12 +145,14 @@ def _propose(
 ) -> list[Confidence]:
     """Proposals of each work, on the host; ``index`` [N] picks from ``hidden`` [b, R, D]."""
     model, sampling = session.model, session.config.sampler
-    measures = session.rule_needs.measures
+    measures = session.rule_needs.measures | session.needs.measures
     picked = _pick(hidden, index)
     other = _pick(hidden[len(group) :], index) if session.guided else None
     noise = [
         (rows.numel(), session.noise[work.member]) for rows, work in zip(index, group, strict=True)
     ]
+    standing = torch.cat([session.sequences[work.member].tokens[work.wanted] for work in group])
+    standing = standing.to(model.device, non_blocking=True)
     chunks = []
     for lo in range(0, picked.shape[0], LOGIT_ROWS):
         chunk = slice(lo, lo + LOGIT_ROWS)
@@ -146,7 +161,7 @@ def _propose(
             base = model.head_logits(other[chunk]).float()
             logits = guided(logits, base, sampling.guidance)
         runs = _window(noise, lo, lo + LOGIT_ROWS)
-        chunks.append(propose(logits, sampling, model.shape, measures, runs))
+        chunks.append(propose(logits, sampling, model.shape, measures, runs, standing[chunk]))
     return _to_host(chunks, [rows.numel() for rows in index])
 
 
@@ -172,7 +187,7 @@ def _to_host(chunks: Sequence[Confidence], sizes: list[int]) -> list[Confidence]
     """One packed transfer to the host, split by sequence."""
     if not chunks:
         empty = torch.empty(0, dtype=torch.float64)
-        return [Confidence(NOTHING, empty, None, None) for _ in sizes]
+        return [Confidence(NOTHING, empty) for _ in sizes]
     names = [name for name in Confidence._fields if getattr(chunks[0], name) is not None]
     packed = torch.stack(
         [torch.cat([getattr(chunk, name).double() for chunk in chunks]) for name in names]
@@ -188,14 +203,12 @@ def _to_host(chunks: Sequence[Confidence], sizes: list[int]) -> list[Confidence]
 
 def _prediction(session: Session, work: Work, proposal: Confidence) -> Prediction:
     state = session.sequences[work.member]
-    block = session.views[work.member].block
     if bool(proposal.probability.isnan().any()):
         raise RunError(
             f"{state.id}: NaN logits at step {state.step}. "
             "Check the checkpoint, or try hardware.dtype=float32."
         )
-    inside = (work.wanted >= block.eligible_from) & (work.wanted < block.hi)
-    eligible = inside & (state.tokens[work.wanted] == state.mask_id)
+    eligible = torch.isin(work.wanted, state.eligible())
     return Prediction(
         work.wanted,
         proposal.token,
@@ -203,4 +216,5 @@ def _prediction(session: Session, work: Work, proposal: Confidence) -> Predictio
         eligible,
         proposal.entropy,
         proposal.margin,
+        proposal.current,
     )

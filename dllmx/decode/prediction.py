@@ -23,10 +23,12 @@ def propose(
     shape: ModelShape,
     measures: frozenset[str],
     noise: Sequence[tuple[int, torch.Generator]],
+    current: Tensor,
 ) -> Confidence:
     """A token for every row of ``logits`` [N, V] float32 (overwritten), with its measures.
 
     ``noise``: runs of rows and the generator that draws their noise, used at temperature > 0.
+    ``current`` [N]: what stands on the canvas, whose probability is one of the measures.
     Confidence comes from the untempered distribution, or with ``confidence_from=sampled`` from
     the tempered and filtered one. ``suppress_eos=logits`` makes end-of-text impossible;
     ``suppress_eos=confidence`` lets it be proposed with probability 0, so that it goes last.
@@ -34,9 +36,11 @@ def propose(
     if sampling.suppress_eos == "logits":
         logits[:, shape.eos_id] = -torch.inf
     entropy, margin = "entropy" in measures, "margin" in measures
+    standing = probability_of(logits.clone(), current) if "current" in measures else None
     adjusted = sampling.top_p is not None or sampling.top_k is not None or sampling.temperature > 0
     if not adjusted and sampling.suppress_eos != "confidence":
-        return confidence_torch(logits, shape.mask_id, entropy, margin)
+        measured = confidence_torch(logits, shape.mask_id, entropy, margin)
+        return measured._replace(current=standing)
     drawn = _adjusted(logits, sampling) if adjusted else logits
     source = drawn if sampling.confidence_from == "sampled" else logits
     measured = confidence_torch(source.clone(), shape.mask_id, entropy, margin)
@@ -46,7 +50,8 @@ def propose(
     if sampling.suppress_eos == "confidence":
         ends = [shape.eos_id] if shape.eot_id is None else [shape.eos_id, shape.eot_id]
         source[:, ends] = -torch.inf
-    return measured._replace(token=token, probability=probability_of(source, token))
+    probability = probability_of(source, token)
+    return measured._replace(token=token, probability=probability, current=standing)
 
 
 def _adjusted(logits: Tensor, sampling: SamplingConfig) -> Tensor:

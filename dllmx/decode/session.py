@@ -31,6 +31,8 @@ class Session:
         self.parts: list[Parts] = [build_parts(config) for _ in requests]
         self.needs = self.parts[0].cache.needs
         self.rule_needs = self.parts[0].commit.needs
+        for state in self.sequences:
+            state.read_signals = self.needs.reads | self.rule_needs.reads
         self.host = batch.host
         self.given = batch.given
         self.engine = Engine(model, batch.canvas, batch.padding, self.needs.store)
@@ -68,7 +70,7 @@ class Session:
         if self.finished[member]:
             return False
         state, parts, view = self.sequences[member], self.parts[member], self.views[member]
-        while not state.eligible_masks():
+        while not state.eligible().numel():
             block = parts.sampler.next_block(view)
             if block is None:
                 self.finished[member] = True
@@ -86,12 +88,16 @@ class Session:
             self.views[work.member],
         )
         state.computed_at[slice(None) if work.rows is None else work.rows] = state.step
+        parts.cache.publish(view)
         commit = parts.commit.select(view, outcome.prediction)
         forced = state.must_force(commit)
         if forced:
             commit = _best(state, outcome.prediction)
             state.counters.forced += 1
         state.apply(commit, self.rule_needs.replaces)
+        if outcome.prediction.entropy is not None:
+            seen = torch.searchsorted(outcome.prediction.positions, state.committed_last)
+            state.committed_entropy = outcome.prediction.entropy[seen]
         filled = state.fill_after_end(self.config.sampler.eos)
         layers = self.model.shape.layers
         state.counters.count_forward(outcome.row_layers, work.length, layers, work.rows is None)
@@ -135,5 +141,5 @@ def _record(
         forced=forced,
         filled=filled,
         block=(state.block.lo, state.block.hi),
-        note=dict(commit.note),
+        note={**work.plan.note, **commit.note},
     )

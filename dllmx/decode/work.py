@@ -82,10 +82,11 @@ def _wanted(view: View, read: str) -> Tensor:
     block = view.block
     if read == "block":
         return torch.arange(block.lo, block.hi)
-    masks = view.is_mask.nonzero()[:, 0]
+    if read == "response":
+        return torch.arange(view.prompt_length, block.hi)
     if read == "masks":
-        return masks
-    return masks[(masks >= block.eligible_from) & (masks < block.hi)]
+        return view.is_mask.nonzero()[:, 0]
+    return view.eligible
 
 
 def _with_sources(rows: Tensor, wanted: Tensor, source: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,15 @@ from dllmx.models.layers import LayerWeights, Rotation
 from dllmx.models.model import Model
 
 LayerHook = Callable[[LayerContext], Tensor | None]
+
+
+class Projected(NamedTuple):
+    """``q`` [b, H, R, h], ``k``, ``v`` [b, G, R, h] of some rows; ``k_unrotated`` likewise."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    k_unrotated: Tensor
 
 
 class Engine:
@@ -46,11 +56,11 @@ class Engine:
         rotation = self._rotation(slots, rows)
         mask = self._mask(slots)
         for index, layer in enumerate(self.model.weights.layers):
-            q, k, v = self._project(x, layer, rotation)
-            keys, values = self._keep(index, slots, rows, x, q, k, v)
+            fresh = self._project(x, layer, rotation)
+            keys, values = self._keep(index, slots, rows, x, fresh)
             if visible is not None:
                 keys, values = keys[:, :, visible], values[:, :, visible]
-            attended = F.linear(layers.attend(q, keys, values, mask), layer.attn_out)
+            attended = F.linear(layers.attend(fresh.q, keys, values, mask), layer.attn_out)
             x = self._finish_layer(index, slots, rows, x, attended, layer)
         return x
 
@@ -71,26 +81,57 @@ class Engine:
         """
         slots = SlotSet((slot,))
         current = RowSet(rows[None], None)
-        x = self._embed(slots, current)
+        x, rotation = self._embed(slots, current), self._rotation(slots, current)
         row_layers, readouts = 0, {}
         for index, layer in enumerate(self.model.weights.layers):
-            rotation = self._rotation(slots, current)
-            q, k, v = self._project(x, layer, rotation)
+            fresh = self._project(x, layer, rotation)
             wanted = None
             if hook is not None:
-                stored = self.store.layer_view(index, slot)
-                columns = current.index[0]
-                wanted = hook(LayerContext(index, columns, x[0], q[0], k[0], v[0], stored))
-            keys, values = self._keep(index, slots, current, x, q, k, v)
+                wanted = hook(self._context(index, slot, current, x, fresh))
+            keys, values = self._keep(index, slots, current, x, fresh)
+            q = fresh.q
             if wanted is not None:
                 x, q, current = self._change_rows(index, slots, current, x, q, wanted)
+                rotation = self._rotation(slots, current)
                 keys, values = (self.store.read(name, index, slots) for name in ("k", "v"))
-            if request is not None and (request.layers is None or index in request.layers):
-                readouts[index] = _read_out(request.kind, q, keys, current, readout_rows)
+            if request is not None and self._is_asked(request, index):
+                picked = torch.searchsorted(current.index[0], readout_rows)
+                seen = keys[0, :, self.padding[slot] :]
+                readouts[index] = _read_out(request.kind, q[0], seen, picked)
             attended = F.linear(layers.attend(q, keys, values, self._mask(slots)), layer.attn_out)
             x = self._finish_layer(index, slots, current, x, attended, layer)
             row_layers += current.count
         return x[0], current.index[0], row_layers, readouts
+
+    def _context(
+        self, index: int, slot: int, rows: RowSet, x: Tensor, fresh: Projected
+    ) -> LayerContext:
+        layer, shape = self.model.weights.layers[index], self.model.shape
+
+        def queries(hidden: Tensor, positions: Tensor | None) -> Tensor:
+            normed = layers.rms_norm(hidden[None], layer.attn_norm, shape.norm_eps)
+            q = layers.project_qkv(normed, layer, shape.heads, shape.kv_heads)[0]
+            if positions is None:
+                return q[0]
+            angles = Rotation(self._table.cos[positions][None], self._table.sin[positions][None])
+            return layers.rotate(q, angles)[0]
+
+        return LayerContext(
+            layer=index,
+            is_last=index == shape.layers - 1,
+            rows=rows.index[0],
+            x=x[0],
+            q=fresh.q[0],
+            k=fresh.k[0],
+            v=fresh.v[0],
+            k_unrotated=fresh.k_unrotated[0],
+            store=self.store.layer_view(index, slot),
+            queries=queries,
+        )
+
+    def _is_asked(self, request: AttentionRequest, index: int) -> bool:
+        from_the_end = index - self.model.shape.layers
+        return request.layers is None or not {index, from_the_end}.isdisjoint(request.layers)
 
     def _change_rows(
         self, index: int, slots: SlotSet, current: RowSet, x: Tensor, q: Tensor, wanted: Tensor
@@ -101,10 +142,10 @@ class Engine:
         if joined.numel():
             extra = RowSet(joined[None], None)
             extra_x = self.store.read("x", index, slots)[:, joined]
-            extra_q, k, v = self._project(extra_x, layer, self._rotation(slots, extra))
-            self._keep(index, slots, extra, extra_x, extra_q, k, v)
+            fresh = self._project(extra_x, layer, self._rotation(slots, extra))
+            self._keep(index, slots, extra, extra_x, fresh)
             columns = torch.cat([current.index[0], joined])
-            x, q = torch.cat([x, extra_x], dim=1), torch.cat([q, extra_q], dim=2)
+            x, q = torch.cat([x, extra_x], dim=1), torch.cat([q, fresh.q], dim=2)
         else:
             columns = current.index[0]
         order = columns.argsort()
@@ -136,26 +177,26 @@ class Engine:
         padding = torch.tensor(self.padding, device=self.model.device)
         return torch.arange(width, device=self.model.device)[None] >= padding[:, None]
 
-    def _project(
-        self, x: Tensor, layer: LayerWeights, rotation: Rotation
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, layer: LayerWeights, rotation: Rotation) -> Projected:
         shape = self.model.shape
         normed = layers.rms_norm(x, layer.attn_norm, shape.norm_eps)
         q, k, v = layers.project_qkv(normed, layer, shape.heads, shape.kv_heads)
-        return layers.rotate(q, rotation), layers.rotate(k, rotation), v
+        return Projected(layers.rotate(q, rotation), layers.rotate(k, rotation), v, k)
 
     def _keep(
-        self, index: int, slots: SlotSet, rows: RowSet, x: Tensor, q: Tensor, k: Tensor, v: Tensor
+        self, index: int, slots: SlotSet, rows: RowSet, x: Tensor, fresh: Projected
     ) -> tuple[Tensor, Tensor]:
         stored = self.store.tensors
         if "x" in stored:
             self.store.write("x", index, slots, rows, x)
         if "q" in stored:
-            self.store.write("q", index, slots, rows, q.transpose(1, 2).flatten(2))
+            self.store.write("q", index, slots, rows, fresh.q.transpose(1, 2).flatten(2))
+        if "k_unrotated" in stored:
+            self.store.write("k_unrotated", index, slots, rows, fresh.k_unrotated)
         if "k" not in stored:
-            return k, v
-        self.store.write("k", index, slots, rows, k)
-        self.store.write("v", index, slots, rows, v)
+            return fresh.k, fresh.v
+        self.store.write("k", index, slots, rows, fresh.k)
+        self.store.write("v", index, slots, rows, fresh.v)
         return self.store.read("k", index, slots), self.store.read("v", index, slots)
 
     def _finish_layer(
@@ -177,12 +218,19 @@ class Engine:
         return x + fed
 
 
-def _read_out(kind: str, q: Tensor, keys: Tensor, rows: RowSet, wanted: Tensor) -> Tensor:
-    """Head-mean attention probabilities in float32 of one slot; see AttentionRequest."""
-    if kind == "rows":
-        picked = torch.searchsorted(rows.index[0], wanted)
-        q = q[:, :, picked]
-    repeat = q.shape[1] // keys.shape[1]
-    scores = q.float() @ keys.float().repeat_interleave(repeat, dim=1).transpose(2, 3)
-    probabilities = (scores / q.shape[-1] ** 0.5).softmax(-1)[0].mean(0)  # [R, N]
-    return probabilities.sum(0) if kind == "column_sums" else probabilities
+def _read_out(kind: str, q: Tensor, keys: Tensor, block: Tensor) -> Tensor:
+    """Attention probabilities in float32 of one slot; see AttentionRequest.
+
+    ``q`` [H, R, h]; ``keys`` [G, T, h] without padding; ``block`` [R']: which of the R rows are
+    the block's.
+    """
+    if kind in ("rows", "head_rows"):
+        q = q[:, block]
+    heads, rows, size = q.shape
+    grouped = q.float().reshape(keys.shape[0], -1, size)  # heads that share keys, one after another
+    scores = grouped @ keys.float().transpose(1, 2) / size**0.5
+    probabilities = scores.softmax(-1).view(heads, rows, -1)
+    if kind == "head_rows":
+        return probabilities
+    mean = probabilities.mean(0)
+    return mean.sum(0) if kind == "column_sums" else mean

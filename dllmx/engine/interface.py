@@ -8,7 +8,7 @@ predictions of a step to the host in one transfer, and methods decide there.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRequest:
-    """Attention probabilities, averaged over heads, that the engine is to read out.
+    """Attention probabilities over all T positions that the engine is to read out.
 
-    ``kind``: "rows" gives [R', N] for the computed rows of the block, "mean_map" [R, N] for all
-    computed rows, "column_sums" [N] their sum over rows. ``layers``: which; None means all.
+    ``kind``: "rows" gives [R', T] for the computed rows of the block, "mean_map" [R, T] for all
+    computed rows, "column_sums" [T] their sum over rows, all averaged over heads; "head_rows"
+    gives [H, R', T] for the computed rows of the block. ``layers``: which, -1 being the last;
+    None means all.
     """
 
     kind: str
@@ -35,13 +37,13 @@ class AttentionRequest:
 class Needs:
     """What a part asks of the engine, read once before the model loads.
 
-    ``store``: named tensors kept for every layer and position, of k, v, x (layer input), q,
-    attn_out, mlp_out. ``layer_hook``: ``on_layer`` is called at every layer. ``attention``: a
-    read-out. ``measures``: what the rule reads of a prediction besides token and confidence
-    (entropy, margin). ``steps``: the part follows the schedule of ``sampler.steps``.
-    ``read``: for which positions predictions are wanted: masks of the block, all of the block,
-    or all masks ("block_masks", "block", "masks"). ``replaces``: the rule may overwrite tokens.
-    ``reads``, ``publishes``: names of signals.
+    ``store``: named tensors kept for every layer and position, of k, v, k_unrotated, x (layer
+    input), q, attn_out, mlp_out. ``layer_hook``: ``on_layer`` is called at every layer. ``attention``: a
+    read-out. ``measures``: what the part reads of a prediction besides token and confidence
+    (entropy, margin, current). ``steps``: the part follows the schedule of ``sampler.steps``.
+    ``read``: for which positions predictions are wanted: eligible masks, all of the block, all
+    response positions up to its end, or all masks ("block_masks", "block", "response", "masks").
+    ``replaces``: the rule may overwrite tokens. ``reads``, ``publishes``: names of signals.
     """
 
     store: frozenset[str] = frozenset()
@@ -59,8 +61,9 @@ class Needs:
 class Block:
     """Positions [lo, hi) that may be committed now, ``index`` counting blocks from 0.
 
-    ``eligible_from``: masks from here on compete for a commit (``lo``, or 0 where masks in the
-    prompt take part all the time). ``steps``: its share of ``sampler.steps``.
+    ``eligible_from``: masks from here on compete for a commit: the start of the response, so that
+    re-masked tokens of earlier blocks go on, or 0 where masks in the prompt take part. ``steps``: its share of ``sampler.steps``. ``window``: only
+    the first so many masks may be committed; None means all.
     """
 
     index: int
@@ -68,6 +71,7 @@ class Block:
     hi: int
     eligible_from: int
     steps: int
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +79,18 @@ class Plan:
     """Which rows the next forward computes.
 
     ``rows``: sorted unique positions, or None for all. ``visible``: sorted unique positions whose
-    keys may be seen, or None for all. ``reason``: why, for the trace ("entry", "block", ...).
+    keys may be seen, or None for all. ``reason``: why, for the trace ("entry", "block", ...);
+    ``note``: values for the trace. ``hook``: whether this forward calls the layer hook of a part
+    that has one; ``read_out``: whether it makes the read-out that a part needs. Without both it
+    takes the fast path.
     """
 
     rows: Tensor | None = None
     visible: Tensor | None = None
     reason: str = "full"
+    note: Mapping[str, Any] = field(default_factory=dict)
+    hook: bool = True
+    read_out: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,8 @@ class Prediction:
     """What the network says at the N positions that were wanted and are fresh at this step.
 
     ``positions`` [N] sorted, ``token`` [N], ``confidence`` [N] float64: the token's probability;
-    ``entropy`` and ``margin`` (best minus second probability) [N] float64 where ``Needs`` asks.
+    ``entropy``, ``margin`` (best minus second probability) and ``current`` (probability of what
+    stands on the canvas) [N] float64 where ``Needs`` asks.
     ``eligible`` [N] bool: masked and inside the block. A row that was not computed is not here.
     """
 
@@ -98,6 +109,7 @@ class Prediction:
     eligible: Tensor
     entropy: Tensor | None = None
     margin: Tensor | None = None
+    current: Tensor | None = None
 
     def restricted(self, keep: Tensor) -> Prediction:
         """The same prediction at the rows where ``keep`` [N] is True."""
@@ -116,6 +128,7 @@ class Prediction:
             self.eligible,
             self.entropy,
             self.margin,
+            self.current,
         )
 
 
@@ -142,18 +155,24 @@ class Commit:
 class LayerContext:
     """What a layer hook may look at: ``rows`` [R] about to be computed at ``layer``.
 
-    ``x`` [R, D], ``q`` [H, R, h], ``k``, ``v`` [G, R, h] are fresh (device tensors, rotated);
-    ``store`` maps names to the stored tensors of this layer, still with their old values:
-    k, v [G, T, h]; x, q, attn_out, mlp_out [T, ...].
+    ``is_last``: no layer follows.
+    ``x`` [R, D], ``q`` [H, R, h], ``k``, ``v`` [G, R, h] are fresh (device tensors, rotated), and
+    so is ``k_unrotated`` [G, R, h]; ``store`` maps names to the stored tensors of this layer, still
+    with their old values: k, v, k_unrotated [G, T, h]; x, q, attn_out, mlp_out [T, ...].
+    ``queries`` gives the queries [H, n, h] that any hidden vectors [n, D] would have at this
+    layer: rotated to the given positions [n], or not rotated where these are None.
     """
 
     layer: int
+    is_last: bool
     rows: Tensor
     x: Tensor
     q: Tensor
     k: Tensor
     v: Tensor
+    k_unrotated: Tensor
     store: Mapping[str, Tensor]
+    queries: Callable[[Tensor, Tensor | None], Tensor]
 
 
 class View:
@@ -189,6 +208,11 @@ class View:
         return self._state.block
 
     @property
+    def eligible(self) -> Tensor:
+        """Positions of the masks that may be committed now, sorted."""
+        return self._state.eligible()
+
+    @property
     def masks_at_entry(self) -> int:
         """Eligible masks when the block was entered."""
         return self._state.masks_at_entry
@@ -209,6 +233,16 @@ class View:
         return self._state.committed_last
 
     @property
+    def committed_entropy(self) -> Tensor:
+        """Entropy, in nats, of the distributions behind ``committed_last``; Needs.measures."""
+        return self._state.committed_entropy
+
+    @property
+    def remasked_last(self) -> Tensor:
+        """Positions that got their mask back at the previous step."""
+        return self._state.remasked_last
+
+    @property
     def computed_at(self) -> Tensor:
         """[T] step at which each row was last computed; -1 for never."""
         return self._state.computed_at
@@ -227,6 +261,16 @@ class View:
     def eos_id(self) -> int:
         """Id of the end-of-text token."""
         return self._state.eos_id
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the row of position p predicts the token at p + 1 (Dream), not at p."""
+        return self._state.shifted
+
+    @property
+    def read_signals(self) -> frozenset[str]:
+        """Names of the signals that some chosen part reads."""
+        return self._state.read_signals
 
     @property
     def generator(self) -> torch.Generator:
@@ -270,6 +314,9 @@ class CachePolicy(ABC):
     def on_layer(self, view: View, context: LayerContext) -> Tensor | None:
         """Rows to compute from this layer on (sorted), or None to keep them. Needs layer_hook."""
         return None
+
+    def publish(self, view: View) -> None:  # noqa: B027
+        """Called between forward and commit rule: the moment to write signals."""
 
     def after(self, view: View) -> None:  # noqa: B027
         """Called after the step's commits were applied."""

@@ -25,6 +25,8 @@ class SequenceState:
     mask_id: int
     eos_id: int
     generator: torch.Generator
+    shifted: bool = False
+    read_signals: frozenset[str] = frozenset()
     counters: Counters = field(default_factory=Counters)
     records: list[StepRecord] = field(default_factory=list)
     block: Block | None = None
@@ -32,6 +34,8 @@ class SequenceState:
     step: int = 0
     block_step: int = 0
     committed_last: Tensor = NOTHING
+    committed_entropy: Tensor = NOTHING
+    remasked_last: Tensor = NOTHING
     attention: Mapping[int, Tensor] = field(default_factory=dict)
     signals: dict[str, Any] = field(default_factory=dict)
     computed_at: Tensor = NOTHING
@@ -51,14 +55,15 @@ class SequenceState:
         """Make ``block`` the current one."""
         self.block = block
         self.block_step = 0
-        self.masks_at_entry = self.eligible_masks()
+        self.masks_at_entry = self.eligible().numel()
 
-    def eligible_masks(self) -> int:
-        """Masks that the current block may commit."""
+    def eligible(self) -> Tensor:
+        """Positions of the masks that the current block may commit now, sorted."""
         if self.block is None:
-            return 0
-        window = self.tokens[self.block.eligible_from : self.block.hi]
-        return int((window == self.mask_id).sum())
+            return NOTHING
+        first = self.block.eligible_from
+        masks = (self.tokens[first : self.block.hi] == self.mask_id).nonzero()[:, 0] + first
+        return masks[: self.block.window]
 
     def must_force(self, commit: Commit) -> bool:
         """Whether the engine has to commit for the rule so that the decode goes on.
@@ -91,6 +96,7 @@ class SequenceState:
         self.committed_at[remask] = -1
         self.counters.remasks += remask.numel()
         self.committed_last = positions.sort().values
+        self.remasked_last = remask
 
     def fill_after_end(self, mode: str) -> list[int]:
         """Positions set to end-of-text because the response has ended, by ``sampler.eos``.
@@ -98,7 +104,7 @@ class SequenceState:
         "fill": every mask behind the first end-of-text, at once; "stop": when the block is done;
         "none": never.
         """
-        if mode == "none" or (mode == "stop" and self.eligible_masks()):
+        if mode == "none" or (mode == "stop" and self.eligible().numel()):
             return []
         ends = (self.tokens[self.prompt_length :] == self.eos_id).nonzero()
         if not ends.numel():

@@ -11,14 +11,15 @@ from torch import Tensor
 from dllmx.engine.rows import RowSet, SlotSet
 from dllmx.models.model import ModelShape
 
-HEAD_TENSORS = ("k", "v")
+HEAD_TENSORS = ("k", "v", "k_unrotated")
 
 
 class Store:
-    """Keys and values [L, S, G, W, h], rotated, and further named tensors on request.
+    """Keys (rotated) and values [L, S, G, W, h], and further named tensors on request.
 
-    ``x``, ``attn_out``, ``mlp_out`` are [L, S, W, D] and ``q`` [L, S, W, H*h]. Every entry is NaN
-    until it is written, so that a row that is read too early shows in the logits at once.
+    ``k_unrotated``, the keys before rotation, is [L, S, G, W, h]; ``x``, ``attn_out``, ``mlp_out``
+    are [L, S, W, D] and ``q`` [L, S, W, H*h]. Every entry is NaN until it is written, so that a
+    row that is read too early shows in the logits at once.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ class StepRecord:
     all. ``predicted``: rows whose logits were read. ``full``: every row was computed.
     ``reason``: why the plan was made; ``forced``: the engine committed the best token because the
     rule committed none; ``filled``: positions set to end-of-text by the sampler, without a
-    prediction. ``block``: [lo, hi). ``note``: the rule's.
+    prediction. ``block``: [lo, hi). ``note``: the plan's and the rule's own.
     """
 
     commit: list[tuple[int, int]]

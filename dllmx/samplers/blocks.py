@@ -60,7 +60,8 @@ class Sampler(interface.Sampler):
         lo, hi = self.upcoming.pop(0)
         blocks = self.config.gen_length // self.config.block_length
         steps = (self.config.steps or self.config.gen_length) // blocks
-        first = 0 if self.config.compat == "llada" else lo
+        # Behind the prompt, masks before the block can only be re-masked tokens: they go on.
+        first = 0 if self.config.compat == "llada" else min(lo, view.prompt_length)
         block = Block(self.entered, lo, hi, first, steps)
         self.entered += 1
         return block

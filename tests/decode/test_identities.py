@@ -73,7 +73,7 @@ def test_a_cache_that_always_refreshes_equals_no_cache(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("cache", ("prefix", "dual"))
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
 def test_one_block_steps_reread_nothing_stale_when_each_block_is_one_token(
     family: str, cache: str
 ) -> None:

@@ -7,32 +7,21 @@ step a block leaves masks behind), which is not reproduced.
 
 from __future__ import annotations
 
-import gzip
-import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from building import decode_config
+from reference_runs import TIE, commits_of, recorded, recorded_names, reference_model
 
-from dllmx.config.schema import HardwareConfig, ModelConfig, RunConfig
+from dllmx.config.schema import RunConfig
 from dllmx.decode.decoder import Decoded, Decoder, Request
-from dllmx.models.loading import load_model
-from dllmx.models.model import Model
 
-REFERENCE = Path(__file__).parents[1] / "reference"
 NOT_COMPARED = {
     "llada_temp0.7_s24",
     "dream_entropy_s24_t0.2_p0.95",
     "fastdream_prefix_entropy_s3_leaves_masks",
 }
-TIE = 1e-6
-"""Smallest gap between committed and rejected confidences at which an order is owed."""
-
-NAMES = sorted(
-    path.name.removesuffix(".json.gz") for path in (REFERENCE / "trajectories").glob("*.json.gz")
-)
+NAMES = recorded_names("trajectories")
 
 
 def parts_of(name: str, settings: dict[str, Any]) -> RunConfig:
@@ -80,18 +69,10 @@ def parts_of(name: str, settings: dict[str, Any]) -> RunConfig:
     return decode_config(blocks, {"name": cache_name}, commit | {"first_token": "forced"})
 
 
-@cache
-def reference_model(name: str, eot_id: int | None) -> Model:
-    family = "dream" if "dream" in name else "llada"
-    folder = str(REFERENCE / name)
-    config = ModelConfig(name, family, "none", chat=False, path=folder, eot_id=eot_id)
-    return load_model(config, HardwareConfig("cpu", "cpu", "float32", "torch"))
-
-
 def assert_same_steps(ours: Decoded, theirs: dict[str, Any]) -> None:
     """The same commits and row counts at every step, up to the first tie; the same final ids."""
     for i, (our, their) in enumerate(zip(ours.steps, theirs["steps"], strict=False)):
-        commit = sorted((position, token) for position, token in their["commit"])
+        commit = commits_of(their)
         if our.commit != commit and their.get("gap", 1.0) < TIE:
             break
         assert our.commit == commit, f"prompt {theirs['prompt']} step {i}"
@@ -101,12 +82,11 @@ def assert_same_steps(ours: Decoded, theirs: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_COMPARED])
 def test_decode_repeats_the_published_implementation(name: str) -> None:
-    path = REFERENCE / "trajectories" / f"{name}.json.gz"
-    recorded = json.loads(gzip.decompress(path.read_bytes()))
-    settings = recorded["settings"]
-    model = reference_model(recorded["model"], settings.get("eot"))
+    found = recorded("trajectories", name)
+    settings = found["settings"]
+    model = reference_model(found["model"], settings.get("eot"))
     decoder = Decoder(model, parts_of(name, settings))
-    for run in recorded["runs"]:
+    for run in found["runs"]:
         decoded = decoder.decode([Request("run", run["prompt_ids"], run.get("seed", 0))])[0]
         assert_same_steps(decoded, run)
         # Dream's "origin" may be done early; the published loop then still counts its forwards.

@@ -22,8 +22,8 @@ def test_blocks_cover_the_response_left_to_right_with_equal_steps() -> None:
     found = drain(blocks.Sampler(config), [1, 2, 3] + [MASK] * 12, 3)
     assert [(b.index, b.lo, b.hi, b.eligible_from, b.steps) for b in found] == [
         (0, 3, 7, 3, 2),
-        (1, 7, 11, 7, 2),
-        (2, 11, 15, 11, 2),
+        (1, 7, 11, 3, 2),
+        (2, 11, 15, 3, 2),
     ]
 
 
