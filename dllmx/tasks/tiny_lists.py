@@ -1,7 +1,8 @@
 """Short list tasks: some with one right answer, some with many, scored by their constraint.
 
-copy, reverse and sort are determined. shuffle (any order), replace (exactly one item changed) and
-square (a 3 x 3 latin square with holes) leave a choice, and the choices depend on each other.
+copy, reverse and sort are determined. shuffle (any order), replace (exactly one item, no matter
+which) and square (a 3 x 3 latin square with holes) leave a choice, and the choices depend on each
+other.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ KINDS = ("copy", "reverse", "sort", "shuffle", "shuffle", "replace", "replace", 
 """Kinds as often as they are drawn."""
 
 LARGEST = 40
-SYMBOLS = range(1, 10)
 HOLE = "_"
 PROMPTS = {
     "copy": "copy the list {list}.",
     "reverse": "reverse the list {list}.",
     "sort": "sort the list {list}.",
     "shuffle": "write the list {list} in any order.",
-    "replace": "replace any one item of the list {list}.",
+    "replace": "replace any one item of the list {list} with {new}.",
     "square": "complete the latin square {list} with {symbols}.",
 }
+FREE_REPLACE = "replace any one item of the list {list}."
 WORDS = (
     "copy reverse sort the list write in any order replace one item of complete latin square with "
     "[ ] , ; . _"
@@ -36,6 +37,20 @@ WORDS = (
 """Words and signs of prompts and answers, numbers apart."""
 
 BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Lengths of lists, the item that replaces another (None: any), symbols of squares."""
+
+    lengths: range = range(4, 8)
+    new: int | None = 0
+    symbols: tuple[int, ...] = (1, 2, 3)
+
+
+SCOPE = Scope()
+BROAD = Scope(lengths=range(5, 9), new=None, symbols=tuple(range(1, 10)))
+"""A harder scope in which training begins; no problem is judged in it."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +92,14 @@ class Task:
         return Score(CHECKS[kind](problem.reference, rows), found[0], {"kind": kind})
 
 
-def draw(rng: random.Random) -> Example:
+def draw(rng: random.Random, scope: Scope = SCOPE) -> Example:
     """A random problem and one of its right answers."""
     kind = rng.choice(KINDS)
     if kind == "square":
-        return _draw_square(rng)
-    items = draw_items(rng, rng.randrange(4, 7) if kind == "replace" else rng.randrange(5, 9))
+        return _draw_square(rng, scope)
+    if kind == "replace":
+        return _draw_replace(rng, scope)
+    items = draw_items(rng, rng.choice(scope.lengths))
     prompt = PROMPTS[kind].format(list=write_rows([items]))
     return Example(prompt, {"kind": kind, "items": items}, _answer(rng, kind, items))
 
@@ -115,14 +132,23 @@ def _answer(rng: random.Random, kind: str, items: list[int]) -> str:
         answer.sort()
     elif kind == "shuffle":
         rng.shuffle(answer)
-    elif kind == "replace":
-        others = [n for n in range(1, LARGEST + 1) if n not in items]
-        answer[rng.randrange(len(answer))] = rng.choice(others)
     return write_rows([answer])
 
 
-def _draw_square(rng: random.Random) -> Example:
-    symbols = list(SYMBOLS)
+def _draw_replace(rng: random.Random, scope: Scope) -> Example:
+    items = draw_items(rng, rng.randrange(4, 7))
+    others = [n for n in range(1, LARGEST + 1) if n not in items]
+    new = rng.choice(others) if scope.new is None else scope.new
+    answer = list(items)
+    answer[rng.randrange(len(items))] = new
+    template = FREE_REPLACE if scope.new is None else PROMPTS["replace"]
+    prompt = template.format(list=write_rows([items]), new=new)
+    reference = {"kind": "replace", "items": items, "new": scope.new}
+    return Example(prompt, reference, write_rows([answer]))
+
+
+def _draw_square(rng: random.Random, scope: Scope) -> Example:
+    symbols = list(scope.symbols)
     rng.shuffle(symbols)
     symbols = symbols[:3]
     turn = rng.choice((1, 2))
@@ -157,7 +183,8 @@ def _one_changed(reference: dict[str, Any], rows: list[list[int]]) -> bool:
     items = reference["items"]
     if len(rows) != 1 or len(rows[0]) != len(items):
         return False
-    return sum(old != new for old, new in zip(items, rows[0], strict=True)) == 1
+    changed = [new for old, new in zip(items, rows[0], strict=True) if old != new]
+    return len(changed) == 1 and reference["new"] in (None, changed[0])
 
 
 CHECKS: dict[str, Callable[[dict[str, Any], list[list[int]]], bool]] = {

@@ -28,9 +28,25 @@ WORDS = (
 )
 """Words and signs of prompts and answers, numbers apart."""
 
-LARGEST = 60
-LARGEST_CHANGE = 9
+LEAST = {"+": 1, "-": 1, "*": 2}
+"""Smallest second operand."""
+
 ANSWER = re.compile(r"####\s*(-?\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Largest numbers: any total, the first amount, boxes and their content, a sum's change."""
+
+    total: int = 30
+    start: int = 20
+    boxes: int = 5
+    change: int = 5
+
+
+SCOPE = Scope()
+BROAD = Scope(total=60, start=35, boxes=7, change=9)
+"""A harder scope in which training begins; no problem is judged in it."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +94,13 @@ class Task:
         return Score(int(found[1]) == problem.reference, found[1], {"reference": problem.reference})
 
 
-def draw(rng: random.Random) -> Example:
+def draw(rng: random.Random, scope: Scope = SCOPE) -> Example:
     """A random problem and one of its right answers."""
     name, thing = rng.choice(list(PRONOUNS)), rng.choice(THINGS)
-    total, opening, steps = _draw_opening(rng, name, thing)
+    total, opening, steps = _draw_opening(rng, scope, name, thing)
     sentences = [opening]
     for _ in range(rng.choice((1, 2, 2, 3, 3)) - len(steps)):
-        step, sentence = _draw_event(rng, total, PRONOUNS[name])
+        step, sentence = _draw_event(rng, scope, total, PRONOUNS[name])
         total = step.result
         steps.append(step)
         sentences.append(sentence)
@@ -113,30 +129,29 @@ def _write_step(rng: random.Random, step: Step) -> str:
     return f"{step.result} = {operation} ."
 
 
-def _draw_opening(rng: random.Random, name: str, thing: str) -> tuple[int, str, list[Step]]:
+def _draw_opening(
+    rng: random.Random, scope: Scope, name: str, thing: str
+) -> tuple[int, str, list[Step]]:
     if rng.random() < 0.25:
-        boxes, each = rng.randrange(2, 8), rng.randrange(2, 8)
+        boxes, each = (rng.randrange(2, scope.boxes + 1) for _ in range(2))
         step = Step(boxes, "*", each, boxes * each)
         return step.result, f"{name} has {boxes} boxes with {each} {thing} each.", [step]
-    start = rng.randrange(2, 36)
+    start = rng.randrange(2, scope.start + 1)
     return start, f"{name} has {start} {thing}.", []
 
 
-def _draw_event(rng: random.Random, total: int, pronoun: str) -> tuple[Step, str]:
-    sign = rng.choice([sign for sign in "++--*" if _possible(sign, total)])
+def _draw_event(rng: random.Random, scope: Scope, total: int, pronoun: str) -> tuple[Step, str]:
+    sign = rng.choice([sign for sign in "++--*" if _largest(scope, sign, total) >= LEAST[sign]])
+    n = rng.randrange(LEAST[sign], _largest(scope, sign, total) + 1)
     if sign == "*":
-        n = rng.randrange(2, min(3, LARGEST // total) + 1)
         return Step(total, sign, n, total * n), f"then {pronoun} has {n} times as many."
-    if sign == "+":
-        n = rng.randrange(1, min(LARGEST_CHANGE, LARGEST - total) + 1)
-        event = rng.choice(GAINS).format(n=n)
-        return Step(total, sign, n, total + n), f"{pronoun} {event}."
-    n = rng.randrange(1, min(LARGEST_CHANGE, total - 1) + 1)
-    event = rng.choice(LOSSES).format(n=n)
-    return Step(total, sign, n, total - n), f"{pronoun} {event}."
+    event = rng.choice(GAINS if sign == "+" else LOSSES).format(n=n)
+    result = total + n if sign == "+" else total - n
+    return Step(total, sign, n, result), f"{pronoun} {event}."
 
 
-def _possible(sign: str, total: int) -> bool:
+def _largest(scope: Scope, sign: str, total: int) -> int:
+    """The largest second operand that keeps the total in its scope."""
     if sign == "*":
-        return total * 2 <= LARGEST
-    return total < LARGEST if sign == "+" else total > 1
+        return min(3, scope.total // total)
+    return min(scope.change, scope.total - total if sign == "+" else total - 1)

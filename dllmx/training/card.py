@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import fields
 
@@ -41,8 +42,9 @@ equally good forms drawn at random, so that committing many tokens at once costs
 {long_every} with {long_length}), cross-entropy over the masked response tokens with stratified
 masking ratios, Muon and AdamW, peak rate {rate:g}, held after {warmup} steps and taken to zero
 over the last {decay:.0%}. The task mix follows the errors on training problems. Training
-took {minutes:.0f} minutes with {threads} of 2 CPU cores, shared with other work, in bfloat16
-arithmetic on float32 weights; the log of a run and its state are in its work folder.
+took {minutes:.0f} minutes with {threads} thread(s) on a machine with {cores} CPU cores, in bfloat16
+arithmetic on float32 weights. Where rounding differs (another processor, another number of
+threads) the weights come out different and about as good.
 
 ## Measured
 
@@ -82,6 +84,7 @@ def write_card(
         decay=config.decay,
         minutes=progress.seconds / 60,
         threads=config.threads,
+        cores=os.cpu_count(),
         problems=results[0].problems if results else 0,
         block=data.BLOCK,
         table=table(results),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +23,11 @@ class TrainConfig:
     """
 
     model: str = "tiny-llada"
-    steps: int = 4500
+    steps: int = 4700
     batch: int = 128
     rate: float = 2e-3
     warmup: int = 100
-    decay: float = 0.3
+    decay: float = 0.57
     weight_decay: float = 0.01
     clip: float = 1.0
     seed: int = 0
@@ -58,10 +59,10 @@ class TrainConfig:
         return Path(self.output) / self.model
 
     def rate_at(self, step: int) -> float:
-        """Learning rate of a step, counted from 0."""
-        rising = (step + 1) / max(self.warmup, 1)
-        falling = (self.steps - step) / max(self.decay * self.steps, 1)
-        return self.rate * min(1.0, rising, falling)
+        """Learning rate of a step, counted from 0: rising, held, then down as 1 - sqrt(x)."""
+        fall = self.decay * self.steps
+        fallen = max(0.0, step - (self.steps - fall)) / max(fall, 1)
+        return self.rate * min(1.0, (step + 1) / max(self.warmup, 1), 1 - math.sqrt(fallen))
 
 
 def _at_least(name: str, value: float, least: int) -> None:

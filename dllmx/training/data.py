@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 TASKS = {"tiny-math": tiny_math, "tiny-lists": tiny_lists, "tiny-code": tiny_code}
+BEGINNING = 2000
+"""Steps in which training keeps to the wider scope of ``draws_at``."""
+
 GEN_LENGTH = 32
 LONG_LENGTH = 64
 LONG_EVERY = 10
@@ -32,6 +36,19 @@ LONG_EVERY = 10
 
 CUT_GRID = 8
 BLOCK = 16
+
+
+def draws_at(step: int) -> dict[str, split.Draw]:
+    """What draws the examples of each task at a step: first a wider scope, then the tasks' own.
+
+    A wide scope teaches that numbers have an order and lists have places; the tasks' own is what
+    is judged.
+    """
+    draws: dict[str, split.Draw] = {name: module.draw for name, module in TASKS.items()}
+    if step < BEGINNING:
+        draws["tiny-math"] = partial(tiny_math.draw, scope=tiny_math.BROAD)
+        draws["tiny-lists"] = partial(tiny_lists.draw, scope=tiny_lists.BROAD)
+    return draws
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +84,8 @@ class Stream:
         numbers = np.random.default_rng([self.seed, step])
         length = LONG_LENGTH if step % LONG_EVERY == LONG_EVERY - 1 else GEN_LENGTH
         names = rng.choices(list(mix), list(mix.values()), k=self.size)
-        examples = [split.training_example(TASKS[name].draw, rng) for name in names]
+        draws = draws_at(step)
+        examples = [split.training_example(draws[name], rng) for name in names]
         prompts = self._encode(
             [vocabulary.render_prompt(self.family, example.prompt) for example in examples]
         )

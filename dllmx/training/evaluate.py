@@ -49,10 +49,10 @@ class Result:
         return self.tokens / max(self.forwards, 1)
 
 
-def training_problems(name: str, count: int, seed: int) -> list[Problem]:
+def training_problems(name: str, draw: split.Draw, count: int, seed: int) -> list[Problem]:
     """Problems that are not held out, for steering the mix without a look at the test part."""
     rng = random.Random(f"{name}/watch/{seed}")
-    examples = [split.training_example(data.TASKS[name].draw, rng) for _ in range(count)]
+    examples = [split.training_example(draw, rng) for _ in range(count)]
     return [
         Problem(f"{name}-watch-{number:04d}", example.prompt, example.reference)
         for number, example in enumerate(examples)

@@ -124,8 +124,8 @@ def set_mix(run: Run) -> Progress:
     """Evaluate on training problems and give each task a share that grows with its errors."""
     config, model = run.config, run.model
     accuracy: dict[str, float] = {}
-    for name in data.TASKS:
-        problems = evaluate.training_problems(name, config.evaluate_problems, WATCH_SEED)
+    for name, draw in data.draws_at(run.progress.step - 1).items():
+        problems = evaluate.training_problems(name, draw, config.evaluate_problems, WATCH_SEED)
         accuracy[name] = evaluate.evaluate(model, name, problems).accuracy if problems else 0.0
     entry: dict[str, Any] = {"step": run.progress.step, "seconds": run.seconds, **accuracy}
     return replace(run.progress, mix=task_mix(accuracy), log=[*run.progress.log, entry])

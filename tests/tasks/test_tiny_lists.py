@@ -17,14 +17,15 @@ def verdict(reference, text):
 
 
 def listed(kind):
-    return {"kind": kind, "items": [5, 1, 9, 4]}
+    return {"kind": kind, "items": [5, 1, 9, 4], "new": 0}
 
 
-def test_drawn_answers_are_right_and_all_kinds_occur():
+@pytest.mark.parametrize("scope", [tiny_lists.SCOPE, tiny_lists.BROAD])
+def test_drawn_answers_are_right_and_all_kinds_occur(scope):
     rng = random.Random(2)
     kinds = set()
     for _ in range(400):
-        example = tiny_lists.draw(rng)
+        example = tiny_lists.draw(rng, scope)
         kinds.add(example.reference["kind"])
         assert verdict(example.reference, example.answer), example
         assert len(example.answer.split()) < TASK.config.gen_length
@@ -45,9 +46,11 @@ def test_drawn_answers_are_right_and_all_kinds_occur():
         ("shuffle", "[ 9 , 4 , 5 , 1 ]", True),
         ("shuffle", "[ 9 , 9 , 5 , 1 ]", False),
         ("shuffle", "[ 9 , 5 , 1 ]", False),
-        ("replace", "[ 5 , 1 , 9 , 7 ]", True),
+        ("replace", "[ 5 , 1 , 9 , 0 ]", True),
+        ("replace", "[ 5 , 0 , 9 , 4 ]", True),
+        ("replace", "[ 5 , 1 , 9 , 7 ]", False),
         ("replace", "[ 5 , 1 , 9 , 4 ]", False),
-        ("replace", "[ 5 , 1 , 8 , 7 ]", False),
+        ("replace", "[ 5 , 1 , 0 , 0 ]", False),
         ("replace", "[ 5 , 1 , 9 ]", False),
         ("replace", "[ 5 , , 9 , 4 ]", False),
         ("copy", "5 , 1 , 9 , 4", False),
@@ -74,7 +77,13 @@ def test_any_latin_square_that_keeps_the_given_cells_is_right(text, right):
     assert verdict(SQUARE, text) is right
 
 
-def test_most_squares_have_more_than_one_completion():
+def test_a_free_replacement_takes_any_other_number():
+    free = {"kind": "replace", "items": [5, 1, 9, 4], "new": None}
+    assert verdict(free, "[ 5 , 1 , 7 , 4 ]")
+    assert not verdict(free, "[ 5 , 1 , 9 , 4 ]")
+
+
+def test_some_squares_have_more_than_one_completion():
     rng = random.Random(0)
     answers: dict[str, set[str]] = {}
     for _ in range(30000):

@@ -12,22 +12,24 @@ TASK = tiny_math.Task(tiny_math.Config("tiny-math"))
 EQUATION = re.compile(r"(\d+) ([-+*=]) (\d+) ([-+*=]) (\d+)")
 
 
-def drawn(count):
+def drawn(count, scope=tiny_math.SCOPE):
     rng = random.Random(5)
-    return [tiny_math.draw(rng) for _ in range(count)]
+    return [tiny_math.draw(rng, scope) for _ in range(count)]
 
 
 def value(sign, left, right):
     return {"+": left + right, "-": left - right, "*": left * right}[sign]
 
 
-def test_every_equation_of_every_answer_is_true_and_the_last_gives_the_reference():
-    for example in drawn(400):
+@pytest.mark.parametrize("scope", [tiny_math.SCOPE, tiny_math.BROAD])
+def test_every_equation_of_every_answer_is_true_and_the_last_gives_the_reference(scope):
+    for example in drawn(400, scope):
         result = None
         for a, first, b, second, c in EQUATION.findall(example.answer):
             a, b, c = int(a), int(b), int(c)
             result = c if second == "=" else a
             assert result == (value(first, a, b) if second == "=" else value(second, b, c))
+            assert 0 < result <= scope.total
         assert result == example.reference
 
 

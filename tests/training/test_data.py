@@ -1,9 +1,12 @@
 """Batches: what is masked, what is visible, and that a step alone decides them."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
 
+from dllmx.tasks import tiny_math
 from dllmx.training import data, vocabulary
 from dllmx.training.data import Stream, draw_masks
 
@@ -57,6 +60,16 @@ def test_a_task_with_no_share_is_not_drawn(stream):
     ids = vocabulary.token_ids("llada")
     batch = stream.batch(0, {"tiny-math": 1.0, "tiny-lists": 0.0, "tiny-code": 0.0})
     assert (batch.clean == ids["####"]).any(1).all()
+
+
+def test_training_begins_in_the_broad_scope_and_ends_in_the_tasks_own():
+    last, first = data.draws_at(data.BEGINNING - 1), data.draws_at(data.BEGINNING)
+    rng = random.Random(0)
+    broad = {last["tiny-lists"](rng).reference.get("new") for _ in range(200)}
+    own = {first["tiny-lists"](rng).reference.get("new") for _ in range(200)}
+    assert (broad, own) == ({None}, {None, 0})
+    assert max(last["tiny-math"](rng).reference for _ in range(300)) > tiny_math.SCOPE.total
+    assert max(first["tiny-math"](rng).reference for _ in range(300)) <= tiny_math.SCOPE.total
 
 
 def test_masking_ratios_are_spread_evenly():

@@ -65,7 +65,9 @@ def test_an_untrained_model_is_scored_and_counted(name):
     shape = tiny_shape("tiny-llada")
     with torch.no_grad():
         model = parameters.as_model(shape, parameters.initial_parameters(shape, 0))
-    result = evaluate.evaluate(model, name, evaluate.training_problems(name, 2, 0), 0.0)
+    result = evaluate.evaluate(
+        model, name, evaluate.training_problems(name, data.TASKS[name].draw, 2, 0), 0.0
+    )
     assert (result.problems, result.correct, result.forwards) == (2, 0, 4)
 
 
