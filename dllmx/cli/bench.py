@@ -33,8 +33,8 @@ OWN = ("prompt_length", "rounds")
 DEFAULTS = {
     "model": "random-100m",
     "logger": "none",
-    "sampler.gen_length": "128",
-    "sampler.block_length": "32",
+    "task.gen_length": "128",
+    "task.block_length": "32",
 }
 DEFAULT_METHOD = {"policy": "baseline", "cache": "dual", "sampler.steps": "32"}
 """Used unless the arguments choose a policy or a commit rule of their own."""
