@@ -51,6 +51,8 @@ class StepTimes:
 class OverheadReport:
     """Ratios are medians over rounds of a decode's total over its bare forwards' total.
 
+    The ratio of full or of partial steps is None where the decode has none.
+
     ``outside_share``: part of the decode's time that is neither matrix product nor attention,
     as the profiler sees it. ``forward_outside_share``: the same for the bare forwards alone.
     """
@@ -62,8 +64,8 @@ class OverheadReport:
     full_steps: int
     rounds: int
     ratio: float
-    ratio_full_steps: float
-    ratio_partial_steps: float
+    ratio_full_steps: float | None
+    ratio_partial_steps: float | None
     outside_share: float
     forward_outside_share: float
     step_milliseconds: float
@@ -93,7 +95,6 @@ def measure_overhead(
     for done in range(rounds):
         times.append(_paired_round(model, config, request, records))
         on_round(done + 1)
-    total = [_ratio(found) for found in times]
     return OverheadReport(
         parameters=_parameter_count(model),
         prompt_length=prompt_length,
@@ -101,9 +102,9 @@ def measure_overhead(
         steps=len(records),
         full_steps=sum(record.full for record in records),
         rounds=rounds,
-        ratio=median(total),
-        ratio_full_steps=median(_ratio([t for t in found if t.full]) for found in times),
-        ratio_partial_steps=median(_ratio([t for t in found if not t.full]) for found in times),
+        ratio=median(_ratio(found) for found in times),
+        ratio_full_steps=_ratio_where(times, full=True),
+        ratio_partial_steps=_ratio_where(times, full=False),
         outside_share=_outside_share(lambda: _finish(Session(model, config, [request])), model),
         forward_outside_share=_outside_share(
             lambda: _replay(_bare_engine(model, config, request), records), model
@@ -179,8 +180,12 @@ def _synchronise(model: Model) -> None:
 
 
 def _ratio(found: Sequence[StepTimes]) -> float:
-    bare = sum(times.bare for times in found)
-    return sum(times.step for times in found) / bare if bare else float("nan")
+    return sum(times.step for times in found) / sum(times.bare for times in found)
+
+
+def _ratio_where(rounds: Sequence[Sequence[StepTimes]], full: bool) -> float | None:
+    chosen = [[times for times in found if times.full == full] for found in rounds]
+    return median(_ratio(found) for found in chosen) if chosen[0] else None
 
 
 def _outside_share(work: Callable[[], object], model: Model) -> float:

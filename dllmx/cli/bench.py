@@ -118,14 +118,18 @@ def _table(report: OverheadReport) -> Table:
         "steps": f"{report.steps} ({report.full_steps} full)",
         "median step": f"{report.step_milliseconds:.1f} ms",
         "decode / bare forwards": f"{report.ratio:.3f}",
-        "  full steps": f"{report.ratio_full_steps:.3f}",
-        "  partial steps": f"{report.ratio_partial_steps:.3f}",
+        "  full steps": _ratio(report.ratio_full_steps),
+        "  partial steps": _ratio(report.ratio_partial_steps),
         "outside matrix products and attention": f"{100 * report.outside_share:.1f} %",
         "  the same for the bare forwards": f"{100 * report.forward_outside_share:.1f} %",
     }
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _ratio(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"
 
 
 def _write(report: OverheadReport, config: RunConfig, folder: Path) -> Path:
