@@ -134,7 +134,11 @@ def _checkpoints() -> Iterator[Finding]:
 
     for option in options_of("model"):
         model: ModelConfig = typed(ModelConfig, yaml.safe_load(option.text), "model")
-        folder, what = find_checkpoint(model), f"model={option.name}"
+        what = f"model={option.name}"
+        if model.weights == "random":
+            yield Finding(what, "ok", "random weights; it needs no checkpoint")
+            continue
+        folder = find_checkpoint(model)
         if folder is not None:
             yield Finding(what, "ok", str(folder))
         elif model.checkpoint.startswith(BUNDLED_PREFIX):
