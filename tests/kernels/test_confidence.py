@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import torch
-from dllmx.kernels.confidence import confidence_torch, probability_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from dllmx.kernels.confidence import confidence_torch, probability_of
 
 
 def logits(rows: int, vocab: int, scale: float, seed: int) -> torch.Tensor:
