@@ -36,7 +36,13 @@ def test_only_the_response_is_masked_and_the_rest_is_clean(stream):
 
 
 def test_prompts_are_padded_on_the_left_only(stream):
-    visible = stream.batch(0, MIX).visible
+    batch, ids = stream.batch(0, MIX), vocabulary.token_ids("llada")
+    visible = batch.visible
+    assert torch.equal(~visible, (batch.clean == ids["<|endoftext|>"]) & ~visible)
+    starts = visible.int().argmax(1)
+    assert starts.min() == 0
+    assert starts.max() > 0
+    assert (batch.clean[torch.arange(16), starts] == ids["<|startoftext|>"]).all()
     assert (visible.int().diff(dim=1) >= 0).all()
     assert visible[:, -data.GEN_LENGTH - 1 :].all()
 
