@@ -111,6 +111,9 @@ def _check_plain_type(key: str, value: object, annotation: str) -> None:
 
 
 def _unknown_key(key: str, known: Any) -> str:
-    near = difflib.get_close_matches(key, list(known), n=1)
-    hint = f" Did you mean {near[0]}?" if near else f" Known: {', '.join(sorted(known))}."
-    return f"{key} is not a configuration key.{hint}"
+    """The message for ``key``; the nearest of ``known`` by its last part, if one is near."""
+    by_last_part = {name.rpartition(".")[2]: name for name in known}
+    near = difflib.get_close_matches(key.rpartition(".")[2], by_last_part, n=1)
+    if near:
+        return f"{key} is not a configuration key. Did you mean {by_last_part[near[0]]}?"
+    return f"{key} is not a configuration key. Known: {', '.join(sorted(known))}."

@@ -20,7 +20,7 @@ from dllmx.models.resolve import find_checkpoint, resolve_checkpoint
 CONF = Path(__file__).parents[2] / "conf"
 CPU = HardwareConfig("cpu", "cpu", "float32", "torch")
 OPTIONS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
-RELEASED = [name for name in OPTIONS if not name.startswith("tiny")]
+RELEASED = [name for name in OPTIONS if not name.startswith(("tiny", "random"))]
 
 
 def option(name: str) -> ModelConfig:
