@@ -55,6 +55,8 @@ def work_of(member: int, view: View, plan: Plan, read: str, shifted: bool) -> Wo
     In shifted models the rows that predict the wanted positions among the planned ones join.
     Raises RunError for a plan without rows.
     """
+    if read == "partial_masks":
+        read = "block_masks" if plan.rows is None else "masks"
     wanted = _wanted(view, read)
     source = (wanted - 1).clamp(min=0) if shifted else wanted
     if plan.rows is None:

@@ -38,11 +38,12 @@ class Needs:
     """What a part asks of the engine, read once before the model loads.
 
     ``store``: named tensors kept for every layer and position, of k, v, k_unrotated, x (layer
-    input), q, attn_out, mlp_out. ``layer_hook``: ``on_layer`` is called at every layer. ``attention``: a
-    read-out. ``measures``: what the part reads of a prediction besides token and confidence
-    (entropy, margin, current). ``steps``: the part follows the schedule of ``sampler.steps``.
+    input), q, attn_out, mlp_out. ``layer_hook``: ``on_layer`` is called at every layer.
+    ``attention``: a read-out. ``measures``: what the part reads of a prediction besides token and
+    confidence (entropy, margin, current). ``steps``: the part follows the schedule of ``sampler.steps``.
     ``read``: for which positions predictions are wanted: eligible masks, all of the block, all
-    response positions up to its end, or all masks ("block_masks", "block", "response", "masks").
+    response positions up to its end, or all masks ("block_masks", "block", "response", "masks");
+    "partial_masks" is all masks, but in a full forward the eligible ones only.
     ``replaces``: the rule may overwrite tokens. ``reads``, ``publishes``: names of signals.
     """
 
@@ -62,8 +63,9 @@ class Block:
     """Positions [lo, hi) that may be committed now, ``index`` counting blocks from 0.
 
     ``eligible_from``: masks from here on compete for a commit: the start of the response, so that
-    re-masked tokens of earlier blocks go on, or 0 where masks in the prompt take part. ``steps``: its share of ``sampler.steps``. ``window``: only
-    the first so many masks may be committed; None means all.
+    re-masked tokens of earlier blocks go on, or 0 where masks in the prompt take part. ``steps``:
+    its share of ``sampler.steps``. ``window``: only the first so many masks may be committed; None
+    means all.
     """
 
     index: int
