@@ -40,11 +40,11 @@ class Needs:
     ``store``: named tensors kept for every layer and position, of k, v, k_unrotated, x (layer
     input), q, attn_out, mlp_out. ``layer_hook``: ``on_layer`` is called at every layer.
     ``attention``: a read-out. ``measures``: what the part reads of a prediction besides token and
-    confidence (entropy, margin, current). ``steps``: the part follows the schedule of ``sampler.steps``.
-    ``read``: for which positions predictions are wanted: eligible masks, all of the block, all
-    response positions up to its end, or all masks ("block_masks", "block", "response", "masks");
-    "partial_masks" is all masks, but in a full forward the eligible ones only.
-    ``replaces``: the rule may overwrite tokens. ``reads``, ``publishes``: names of signals.
+    confidence (entropy, margin, current). ``steps``: the part follows the schedule of
+    ``sampler.steps``. ``read``: for which positions predictions are wanted: eligible masks, all of
+    the block, all response positions up to its end, or all masks ("block_masks", "block",
+    "response", "masks"); "partial_masks" is all masks, but in a full forward the eligible ones
+    only. ``replaces``: the rule may overwrite tokens. ``reads``, ``publishes``: names of signals.
     """
 
     store: frozenset[str] = frozenset()
