@@ -1,7 +1,8 @@
 """Word problems of one to three steps of arithmetic, written out, then ``#### answer``.
 
-An equation may be written in several equally good ways (order of the operands, side of the
-result) and so may the closing sentence, so that an answer is constrained but not determined.
+An answer is right when its last number is and its working holds. An equation may be written in
+several equally good ways (order of the operands, side of the result) and so may the closing
+sentence, so that an answer is constrained but not determined.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ LEAST = {"+": 1, "-": 1, "*": 2}
 """Smallest second operand."""
 
 ANSWER = re.compile(r"####\s*(-?\d+)")
+FORWARD = re.compile(r"(\d+) ?([-+*]) ?(\d+) ?= ?(\d+)")
+BACKWARD = re.compile(r"(\d+) ?= ?(\d+) ?([-+*]) ?(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class Step:
 
 
 class Task:
-    """Held-out problems of one seed, scored on the number after ``####``."""
+    """Held-out problems of one seed, scored on the final number and on the equations."""
 
     def __init__(self, config: Config) -> None:
         """Keep the settings; nothing is drawn yet."""
@@ -87,11 +90,33 @@ class Task:
         return split.held_out_problems("tiny-math", draw, config.seed, config.limit)
 
     def score(self, problem: Problem, text: str) -> Score:
-        """Right when the first number after ``####`` is the reference."""
+        """Right when the number after ``####`` is the reference and the working holds."""
+        working, mark, _ = text.partition("####")
         found = ANSWER.search(text)
-        if found is None:
+        if not mark or found is None:
             return Score(False, None, {"reason": "no number after ####"})
-        return Score(int(found[1]) == problem.reference, found[1], {"reference": problem.reference})
+        final, sound = int(found[1]) == problem.reference, is_sound(working)
+        detail = {"reference": problem.reference, "final": final, "working": sound}
+        return Score(final and sound, found[1], detail)
+
+
+def is_sound(working: str) -> bool:
+    """True when there is an equation and every sentence with a sign in it is a true equation."""
+    sentences = [sentence.strip() for sentence in working.split(".")]
+    equations = [sentence for sentence in sentences if any(sign in sentence for sign in "+-*=")]
+    return bool(equations) and all(is_true(equation) for equation in equations)
+
+
+def is_true(equation: str) -> bool:
+    """True for ``3 + 4 = 7`` and ``7 = 3 + 4``, with one operation and whole numbers."""
+    if found := FORWARD.fullmatch(equation):
+        left, sign, right, result = found.groups()
+    elif found := BACKWARD.fullmatch(equation):
+        result, left, sign, right = found.groups()
+    else:
+        return False
+    a, b = int(left), int(right)
+    return int(result) == {"+": a + b, "-": a - b, "*": a * b}[sign]
 
 
 def draw(rng: random.Random, scope: Scope = SCOPE) -> Example:

@@ -44,6 +44,12 @@ class Result:
         return self.correct / max(self.problems, 1)
 
     @property
+    def reached(self) -> float:
+        """Share of right final answers, however they were reached."""
+        right = sum(score.detail.get("final", score.correct) for score in self.scores)
+        return right / max(self.problems, 1)
+
+    @property
     def tokens_per_forward(self) -> float:
         """Tokens that are not end-of-text over forwards, each problem's counted on its own."""
         return self.tokens / max(self.forwards, 1)

@@ -126,7 +126,7 @@ def set_mix(run: Run) -> Progress:
     accuracy: dict[str, float] = {}
     for name, draw in data.draws_at(run.progress.step - 1).items():
         problems = evaluate.training_problems(name, draw, config.evaluate_problems, WATCH_SEED)
-        accuracy[name] = evaluate.evaluate(model, name, problems).accuracy if problems else 0.0
+        accuracy[name] = evaluate.evaluate(model, name, problems).reached if problems else 0.0
     entry: dict[str, Any] = {"step": run.progress.step, "seconds": run.seconds, **accuracy}
     return replace(run.progress, mix=task_mix(accuracy), log=[*run.progress.log, entry])
 

@@ -51,13 +51,20 @@ def test_a_problem_has_several_phrasings():
     ("text", "correct", "answer"),
     [
         ("3 + 4 = 7 . #### 7", True, "7"),
-        ("nonsense ####7", True, "7"),
+        ("7 = 4 + 3 . so tom has 7 pens . ####7", True, "7"),
+        ("3+4=7. #### 7", True, "7"),
         ("3 + 4 = 7 . #### 8", False, "8"),
+        ("3 + 4 = 8 . #### 7", False, "7"),
+        ("3 + 4 + 4 . #### 7", False, "7"),
+        ("3 = 4 = 7 . #### 7", False, "7"),
+        ("3 + 4 = 7 . 7 + 1 = 9 . #### 7", False, "7"),
+        ("so tom has 7 pens . #### 7", False, "7"),
+        ("#### 7", False, "7"),
         ("3 + 4 = 7 .", False, None),
-        ("#### 8 #### 7", False, "8"),
+        ("3 + 4 = 7 . #### 8 #### 7", False, "8"),
         ("", False, None),
     ],
 )
-def test_only_the_number_behind_the_mark_counts(text, correct, answer):
+def test_final_number_and_working_must_both_be_right(text, correct, answer):
     score = TASK.score(Problem("p", "?", 7), text)
     assert (score.correct, score.answer) == (correct, answer)

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from dllmx.tasks import tiny_lists
+from dllmx.tasks.problem import Score
 from dllmx.training import data, evaluate, parameters, vocabulary
+from dllmx.training.evaluate import Result
 from dllmx.training.shapes import tiny_shape
 
 
@@ -69,6 +71,17 @@ def test_an_untrained_model_is_scored_and_counted(name):
         model, name, evaluate.training_problems(name, data.TASKS[name].draw, 2, 0), 0.0
     )
     assert (result.problems, result.correct, result.forwards) == (2, 0, 4)
+
+
+def test_a_final_answer_counts_as_reached_without_its_working():
+    scores = (
+        Score(False, "7", {"final": True}),
+        Score(False, "8", {"final": False}),
+        Score(True, "[ 1 ]"),
+        Score(False, None),
+    )
+    result = Result("tiny-math", None, 4, 1, 9, 9, scores=scores)
+    assert (result.accuracy, result.reached) == (0.25, 0.5)
 
 
 def test_held_out_results_name_task_and_threshold(monkeypatch):
