@@ -15,7 +15,7 @@ from dllmx.models.model import Model
 
 FAMILIES = ("llada", "dream")
 WIDTH = 14
-EVERYTHING = frozenset({"k", "v", "x", "q", "attn_out", "mlp_out"})
+EVERYTHING = frozenset({"k", "v", "k_unrotated", "x", "q", "attn_out", "mlp_out"})
 NO_ROWS = torch.empty(0, dtype=torch.long)
 
 
@@ -159,6 +159,56 @@ def test_read_outs_are_head_mean_probabilities(family: str) -> None:
     torch.testing.assert_close(readouts["mean_map"].sum(-1), torch.ones(WIDTH))
     torch.testing.assert_close(readouts["rows"], readouts["mean_map"][wanted])
     torch.testing.assert_close(readouts["column_sums"], readouts["mean_map"].sum(0))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_read_outs_may_keep_the_heads_and_leave_padding_out(family: str) -> None:
+    model, ids = random_model(family), canvas()
+    plain = engine_of(model, ids)
+    padded = Engine(model, torch.cat([ids[:, :3] * 0, ids], dim=1), [3], EVERYTHING)
+    request = AttentionRequest("head_rows", layers=(-1,))
+    wanted = torch.tensor([3, 7])
+    found = plain.forward_hooked(0, torch.arange(WIDTH), None, request, wanted)[3]
+    shifted = padded.forward_hooked(0, torch.arange(WIDTH) + 3, None, request, wanted + 3)[3]
+    assert list(found) == list(shifted) == [2]
+    assert found[2].shape == (4, 2, WIDTH)
+    torch.testing.assert_close(shifted[2], found[2])
+    keys, queries = plain.store.tensors["k"][2, 0], plain.store.tensors["q"][2, 0, wanted]
+    keys = keys.repeat_interleave(4 // model.shape.kv_heads, dim=0)
+    scores = queries.view(2, 4, 8).transpose(0, 1) @ keys.transpose(1, 2) / 8**0.5
+    torch.testing.assert_close(found[2], scores.softmax(-1))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_hook_may_ask_for_the_queries_of_any_hidden_vectors(family: str) -> None:
+    model, ids = random_model(family), canvas()
+    rows = torch.tensor([2, 5, 6])
+    seen: list[bool] = []
+
+    def hook(context: LayerContext) -> None:
+        torch.testing.assert_close(context.queries(context.x, context.rows), context.q)
+        plain = context.queries(context.x, None)
+        at_zero = context.queries(context.x, torch.zeros(3, dtype=torch.long))
+        torch.testing.assert_close(plain, at_zero)
+        assert not torch.allclose(plain, context.q)
+        seen.append(context.is_last)
+
+    engine = engine_of(model, ids)
+    engine.forward(SlotSet((0,)), every_row())
+    engine.forward_hooked(0, rows, hook, None, NO_ROWS)
+    assert seen == [False, False, True]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_keys_before_rotation_are_stored_when_asked_for(family: str) -> None:
+    model, ids = random_model(family), canvas()
+    engine = engine_of(model, ids)
+    engine.forward(SlotSet((0,)), every_row())
+    unrotated = engine.store.tensors["k_unrotated"][:, 0]
+    table = model.rotation_table(WIDTH)
+    rotated = layers.rotate(unrotated, layers.Rotation(table.cos[None], table.sin[None]))
+    torch.testing.assert_close(rotated, engine.store.tensors["k"][:, 0])
+    assert not torch.allclose(unrotated, rotated)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
