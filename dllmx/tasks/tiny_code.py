@@ -28,6 +28,18 @@ CASES = ((0, 1), (1, 0), (2, 5), (7, 3), (-4, 6), (11, -9))
 DEFINITION = re.compile(r"def\b.*", re.DOTALL)
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Numbers of operations of a formula, each as often as it is drawn."""
+
+    operations: tuple[int, ...] = (2, 3, 3)
+
+
+SCOPE = Scope()
+BROAD = Scope(operations=(2, 3, 3, 4))
+"""A harder scope for training; no problem is judged in it."""
+
+
 @dataclass(frozen=True)
 class Config:
     """Settings of the task; see conf/task/tiny-code.yaml."""
@@ -98,13 +110,13 @@ class Task:
         ]
 
 
-def draw(rng: random.Random) -> Example:
+def draw(rng: random.Random, scope: Scope = SCOPE) -> Example:
     """A random problem and one of its right answers."""
     function = rng.choice(FUNCTIONS)
     parameters = list(PARAMETERS)
     rng.shuffle(parameters)
     parameters = parameters[: rng.choice((1, 2))]
-    formula = _draw_formula(rng, parameters)
+    formula = _draw_formula(rng, scope, parameters)
     steps = [PHRASES[sign].format(n=operand) for sign, operand in formula.operations]
     prompt = (
         f"write a function {function} of {' and '.join(parameters)}: "
@@ -125,8 +137,8 @@ def write_formula(rng: random.Random, formula: Formula) -> str:
     return written.text
 
 
-def _draw_formula(rng: random.Random, parameters: Sequence[str]) -> Formula:
-    signs = [rng.choice("++-**") for _ in range(rng.choice((2, 3, 3, 4)))]
+def _draw_formula(rng: random.Random, scope: Scope, parameters: Sequence[str]) -> Formula:
+    signs = [rng.choice("++-**") for _ in range(rng.choice(scope.operations))]
     operands = [str(rng.randrange(2, 21)) for _ in signs]
     if len(parameters) == 2:
         operands[rng.randrange(len(operands))] = parameters[1]

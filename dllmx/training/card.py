@@ -31,8 +31,10 @@ trying inference methods on a CPU.
 
 Generated on the fly by `dllmx/tasks/tiny_math.py`, `tiny_lists.py` and `tiny_code.py`; nothing
 was collected. A problem whose prompt has a hash in the held-out tenth is never trained on. The
-same facts (such as 17 + 8 = 25) occur in both parts; the problems do not. Answers have several
-equally good forms drawn at random, so that committing many tokens at once costs accuracy.
+same facts (such as 17 + 5 = 22) occur in both parts; the problems do not. Answers have several
+equally good forms drawn at random, so that committing many tokens at once costs accuracy. Training
+also draws from a wider scope than is judged: larger sums, longer lists and free replacements in the
+first {beginning} steps, formulas of four operations to the end.
 
 ## Recipe
 
@@ -77,6 +79,7 @@ def write_card(
         steps=progress.step,
         batch=config.batch,
         gen_length=data.GEN_LENGTH,
+        beginning=data.BEGINNING,
         long_every=data.LONG_EVERY,
         long_length=data.LONG_LENGTH,
         rate=config.rate,

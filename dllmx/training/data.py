@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TASKS = {"tiny-math": tiny_math, "tiny-lists": tiny_lists, "tiny-code": tiny_code}
 BEGINNING = 2000
-"""Steps in which training keeps to the wider scope of ``draws_at``."""
+"""Steps in which sums and lists are of a wider scope than the one that is judged."""
 
 GEN_LENGTH = 32
 LONG_LENGTH = 64
@@ -39,16 +39,20 @@ BLOCK = 16
 
 
 def draws_at(step: int) -> dict[str, split.Draw]:
-    """What draws the examples of each task at a step: first a wider scope, then the tasks' own.
+    """What draws the examples of each task at a step.
 
-    A wide scope teaches that numbers have an order and lists have places; the tasks' own is what
-    is judged.
+    Training begins with sums and lists of a wider scope than is judged, which teaches that numbers
+    have an order and lists have places, and goes on with those that are judged. Formulas are
+    of the wider scope to the end.
     """
-    draws: dict[str, split.Draw] = {name: module.draw for name, module in TASKS.items()}
-    if step < BEGINNING:
-        draws["tiny-math"] = partial(tiny_math.draw, scope=tiny_math.BROAD)
-        draws["tiny-lists"] = partial(tiny_lists.draw, scope=tiny_lists.BROAD)
-    return draws
+    wide = step < BEGINNING
+    return {
+        "tiny-math": partial(tiny_math.draw, scope=tiny_math.BROAD if wide else tiny_math.SCOPE),
+        "tiny-lists": partial(
+            tiny_lists.draw, scope=tiny_lists.BROAD if wide else tiny_lists.SCOPE
+        ),
+        "tiny-code": partial(tiny_code.draw, scope=tiny_code.BROAD),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ PROBLEM = Problem(
 )
 
 
-def test_drawn_answers_run_and_give_the_reference_values():
+@pytest.mark.parametrize("scope", [tiny_code.SCOPE, tiny_code.BROAD])
+def test_drawn_answers_run_and_give_the_reference_values(scope):
     rng = random.Random(1)
-    examples = [tiny_code.draw(rng) for _ in range(600)]
+    examples = [tiny_code.draw(rng, scope) for _ in range(600)]
     problems = [Problem("p", example.prompt, example.reference) for example in examples]
     scores = TASK.score_all(problems, [example.answer for example in examples])
     assert [score.detail for score in scores if not score.correct] == []
