@@ -10,21 +10,22 @@ patches inputs, keys, values and centroids there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dllmx.caches.polestar_clusters import (
+    Clustering,
     LayerClusters,
     cluster_layer,
     members_of,
-    patch_centroids,
+    patched_states,
     proxy_attention,
 )
+from dllmx.caches.polestar_config import Config
 from dllmx.caches.polestar_window import Segment, block_rows, row_before, segments_of, window_of
-from dllmx.config.ranges import check_at_least, check_between, check_choice
 from dllmx.engine.interface import (
     NOTHING,
     AttentionRequest,
@@ -32,70 +33,20 @@ from dllmx.engine.interface import (
     LayerContext,
     Needs,
     Plan,
+    Rows,
     View,
 )
-from dllmx.errors import ConfigError
 from dllmx.kernels.attention_drift import attention_drift_torch
 from dllmx.kernels.proxy_drift import proxy_drift_torch
 
-
-@dataclass(frozen=True)
-class Config:
-    """The paper's Table 5, and what its released code adds; see ``conf/cache/polestar.yaml``."""
-
-    name: str
-    centroids: int = 8
-    top_k: int = 4
-    top_k_last: int | None = None
-    prefix_blocks: int = 2
-    suffix_blocks: int = 1
-    tau_upd: float | None = 3.0
-    step_trigger: float | None = None
-    cumulative_trigger: float | None = None
-    entry_period: int = 2
-    partial_entry: int | None = 1
-    clustering: str = "joint"
-    start: str = "even"
-    iterations: int = 5
-    proxy_rotation: str = "none"
-    drift_reference: str = "refresh"
-
-    def __post_init__(self) -> None:
-        for key in ("centroids", "prefix_blocks", "suffix_blocks", "partial_entry"):
-            check_at_least(f"cache.{key}", getattr(self, key), 0)
-        for key in ("tau_upd", "step_trigger", "cumulative_trigger"):
-            check_at_least(f"cache.{key}", getattr(self, key), 0)
-        check_at_least("cache.entry_period", self.entry_period, 1)
-        check_at_least("cache.iterations", self.iterations, 1)
-        check_choice("cache.clustering", self.clustering, ("joint", "split"))
-        check_choice("cache.start", self.start, ("even", "random"))
-        check_choice("cache.proxy_rotation", self.proxy_rotation, ("none", "mean"))
-        check_choice("cache.drift_reference", self.drift_reference, ("refresh", "step"))
-        check_between("cache.partial_entry", self.partial_entry, 0, self.entry_period - 1)
-        most = max(self.centroids, 1)
-        check_between("cache.top_k", self.top_k if self.centroids else 1, 1, most)
-        check_between("cache.top_k_last", self.top_k_last, 1, most)
-        own = (self.step_trigger, self.cumulative_trigger)
-        if (self.tau_upd is None) == (None in own):
-            raise ConfigError(
-                "Give either cache.tau_upd, or cache.tau_upd=null with both cache.step_trigger and "
-                "cache.cumulative_trigger; inf in any of them means never."
-            )
-        if self.clustering == "split" and self.centroids == 1:
-            raise ConfigError("cache.clustering=split needs cache.centroids=2 or more, or 0.")
-
-    def limit(self, own: float | None) -> float:
-        """Tokens above which a trigger fires: its own number, else tau_upd."""
-        limit = self.tau_upd if own is None else own
-        assert limit is not None
-        return limit
+__all__ = ["Cache", "Config"]
 
 
 class Cache(CachePolicy):
     """Full or window entry; then the block, and the drifting clusters when a refresh is due."""
 
     needs = Needs(
-        store=frozenset({"k", "v", "k_unrotated", "x"}),
+        store=frozenset({"k", "v", "k_unrotated"}),
         layer_hook=True,
         attention=AttentionRequest("head_rows", layers=(-1,)),
         publishes=frozenset({"drift", "packet"}),
@@ -106,7 +57,7 @@ class Cache(CachePolicy):
         if not config.centroids:
             self.needs = replace(self.needs, store=frozenset({"k", "v"}), layer_hook=False)
         elif config.proxy_rotation == "mean":
-            self.needs = replace(self.needs, store=frozenset({"k", "v", "x"}))
+            self.needs = replace(self.needs, store=frozenset({"k", "v"}))
         self.segments: list[Segment] = []
         self.layers: list[LayerClusters] = []
         self.window = self.block_rows = self.packet = NOTHING
@@ -141,21 +92,22 @@ class Cache(CachePolicy):
         self._start_refresh(view)
         return Plan(self.block_rows, None, f"refresh: {due}", self.note, True, read_out)
 
-    def on_layer(self, view: View, context: LayerContext) -> Tensor | None:
+    def on_layer(self, view: View, context: LayerContext) -> Rows | None:
         """Entry: cluster. Refresh: patch the centroids, choose the members of the next packet."""
         if view.block_step == 0:
-            self.layers.append(self._clusters(view, context))
+            self._cluster(view, context)
             return None
         clusters = self.layers[context.layer]
-        patch_centroids(clusters, context)
+        states = patched_states(clusters, context)
         proxies = proxy_attention(clusters, context)
         drift = proxy_drift_torch(proxies, clusters.proxies)
         clusters.proxies = proxies
         if not self.refreshing:
             return None
         self._choose_packet(drift, clusters, context.is_last)
+        clusters.hold(states.to(context.x.dtype), self.config.residual_format)
         rows = torch.cat([self.block_rows, self.packet]).unique()
-        return rows.to(context.rows.device)
+        return Rows(rows.to(context.rows.device), held=clusters.members, inputs=states)
 
     def publish(self, view: View) -> None:
         """``drift`` [B] of the block's tokens (None at entry), ``packet``: the last layer's."""
@@ -204,10 +156,14 @@ class Cache(CachePolicy):
         self.note["packets"].append(self.packet.tolist())
         self.note["proxy_drift"].append(drift.tolist())
 
-    def _clusters(self, view: View, context: LayerContext) -> LayerClusters:
+    def _cluster(self, view: View, context: LayerContext) -> None:
         config = self.config
-        generator = view.generator if config.start == "random" else None
-        at_places = config.proxy_rotation == "mean"
-        return cluster_layer(
-            context, view.length, self.segments, config.iterations, generator, at_places
+        how = Clustering(
+            self.segments,
+            config.iterations,
+            generator=view.generator if config.start == "random" else None,
+            at_places=config.proxy_rotation == "mean",
+            form=config.residual_format,
         )
+        self.layers.append(cluster_layer(context, how))
+        self.note["window_bytes"] = sum(clusters.nbytes for clusters in self.layers)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dllmx.caches.polestar_states import HeldStates, hold
 from dllmx.caches.polestar_window import Segment
 from dllmx.engine.interface import LayerContext
 from dllmx.kernels.proxy_drift import proxy_attention_torch
@@ -18,73 +19,99 @@ from dllmx.kernels.spherical_kmeans import Clusters, spherical_kmeans_torch
 class LayerClusters:
     """What one layer knows of the window: all on the device.
 
-    ``centroids`` Z [K, D] float32 and the number of their members ``counts`` [K]; ``labels`` M
-    [T], the cluster of every position, -1 for none; ``places`` [K], the members' mean position,
-    where proxies are rotated; ``proxies`` P [H, K, T], the latest proxy attention.
+    ``centroids`` Z [K, D] float32 and the number of their members ``counts`` [K]; ``members`` [n],
+    the window's positions, their clusters ``labels`` M [n] and their layer inputs ``held`` H';
+    ``places`` [K], the members' mean position, where proxies are rotated; ``proxies`` P [H, K, T],
+    the latest proxy attention.
     """
 
     centroids: Tensor
     counts: Tensor
+    members: Tensor
     labels: Tensor
+    held: HeldStates
     places: Tensor | None
     proxies: Tensor
 
+    def hold(self, states: Tensor, form: str) -> None:
+        """Keep the members' inputs [n, D], as ``form`` says, around the present centroids."""
+        self.held = hold(states, self.centroids[self.labels], form)
 
-def cluster_layer(
-    context: LayerContext,
-    length: int,
-    segments: Sequence[Segment],
-    iterations: int,
-    generator: torch.Generator | None,
-    at_places: bool,
-) -> LayerClusters:
-    """Cluster the layer inputs of ``segments``, which must be among ``context.rows``.
+    def states(self) -> Tensor:
+        """The members' inputs [n, D] in float32, as they are kept."""
+        return self.held.states(self.centroids[self.labels])
 
-    ``generator`` (CPU) draws the first members and those of emptied clusters; without one they
-    are evenly spaced, and an emptied cluster keeps its centroid. ``at_places``: proxies are
-    rotated to the mean position of their members, else not at all.
+    @property
+    def nbytes(self) -> int:
+        """Bytes that centroids and kept inputs take."""
+        return self.centroids.nbytes + self.held.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Clustering:
+    """How a layer's inputs are clustered and kept; see ``conf/cache/polestar.yaml``.
+
+    ``generator`` (CPU) draws the first members and those of emptied clusters; without one they are
+    evenly spaced, and an emptied cluster keeps its centroid. ``at_places``: proxies are rotated to
+    the mean position of their members, else not at all.
     """
+
+    segments: Sequence[Segment]
+    iterations: int
+    generator: torch.Generator | None
+    at_places: bool
+    form: str
+
+
+def cluster_layer(context: LayerContext, how: Clustering) -> LayerClusters:
+    """Cluster the layer inputs of the segments, whose positions must be among the rows."""
     device = context.x.device
-    labels = torch.full((length,), -1, device=device)
-    found, offset = [], 0
-    for segment in segments:
-        positions = segment.positions.to(device)
-        x = context.x[torch.searchsorted(context.rows, positions)]
-        clusters = _clustered(x, segment.clusters, iterations, generator)
-        labels[positions] = clusters.labels + offset
+    members = torch.cat([segment.positions for segment in how.segments]).to(device)
+    x = context.x[torch.searchsorted(context.rows, members)]
+    sides = x.split([segment.positions.numel() for segment in how.segments])
+    found, labels, offset = [], [], 0
+    for segment, side in zip(how.segments, sides, strict=True):
+        clusters = _clustered(side, segment.clusters, how.iterations, how.generator)
+        labels.append(clusters.labels + offset)
         offset += segment.clusters
         found.append(clusters)
-    counts = torch.cat([clusters.counts for clusters in found])
     centroids = torch.cat([clusters.centroids for clusters in found])
-    places = _mean_places(labels, counts) if at_places else None
-    made = LayerClusters(centroids, counts, labels, places, centroids)
-    made.proxies = proxy_attention(made, context)
-    return made
+    counts = torch.cat([clusters.counts for clusters in found])
+    label = torch.cat(labels)
+    held = hold(x, centroids[label], how.form)
+    places = _mean_places(members, label, counts) if how.at_places else None
+    proxies = _proxies(centroids, places, context)
+    return LayerClusters(centroids, counts, members, label, held, places, proxies)
 
 
 def proxy_attention(clusters: LayerClusters, context: LayerContext) -> Tensor:
     """P [H, K, T]: the centroids' attention over stored keys and those fresh in ``context``."""
-    queries = context.queries(clusters.centroids.to(context.x.dtype), clusters.places)
-    name, fresh = ("k_unrotated", context.k_unrotated)
-    if clusters.places is not None:
-        name, fresh = ("k", context.k)
-    keys = context.store[name].index_copy(1, context.rows, fresh)
-    return proxy_attention_torch(queries, keys)
+    return _proxies(clusters.centroids, clusters.places, context)
 
 
-def patch_centroids(clusters: LayerClusters, context: LayerContext) -> None:
-    """Move each centroid by the change of its members' inputs, over the number of members."""
-    labels = clusters.labels[context.rows]
-    member = (labels >= 0)[:, None]
-    labels = labels.clamp(min=0)
-    change = (context.x - context.store["x"][context.rows]).float().where(member, 0.0)
-    share = change / clusters.counts[labels].clamp(min=1)[:, None]
-    clusters.centroids.index_add_(0, labels, share)
+def patched_states(clusters: LayerClusters, context: LayerContext) -> Tensor:
+    """The members' inputs [n, D] with the fresh ones of ``context`` in place.
+
+    Each centroid moves by the change of its members' inputs, over the number of members.
+    """
+    kept = clusters.states()
+    is_fresh = torch.isin(clusters.members, context.rows)[:, None]
+    row = torch.searchsorted(context.rows, clusters.members).clamp(max=context.rows.numel() - 1)
+    states = torch.where(is_fresh, context.x[row].float(), kept)
+    share = (states - kept) / clusters.counts[clusters.labels][:, None]
+    clusters.centroids.index_add_(0, clusters.labels, share)
+    return states
 
 
 def members_of(clusters: LayerClusters, chosen: Tensor) -> Tensor:
     """Sorted positions of the members of the clusters ``chosen``."""
-    return torch.isin(clusters.labels, chosen).nonzero()[:, 0]
+    return clusters.members[torch.isin(clusters.labels, chosen)]
+
+
+def _proxies(centroids: Tensor, places: Tensor | None, context: LayerContext) -> Tensor:
+    queries = context.queries(centroids.to(context.x.dtype), places)
+    name, fresh = ("k_unrotated", context.k_unrotated) if places is None else ("k", context.k)
+    return proxy_attention_torch(queries, context.store[name].index_copy(1, context.rows, fresh))
 
 
 def _clustered(
@@ -102,7 +129,6 @@ def _clustered(
     return spherical_kmeans_torch(x, start, iterations, spare)
 
 
-def _mean_places(labels: Tensor, counts: Tensor) -> Tensor:
-    positions = (labels >= 0).nonzero()[:, 0]
-    total = torch.zeros_like(counts).index_add_(0, labels[positions], positions.float())
+def _mean_places(members: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+    total = torch.zeros_like(counts).index_add_(0, labels, members.float())
     return (total / counts.clamp(min=1)).round().long()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dllmx.decode.prediction import guided, propose
 from dllmx.decode.work import Outcome, Work, grouped
-from dllmx.engine.interface import NOTHING, LayerContext, Prediction
+from dllmx.engine.interface import NOTHING, LayerContext, Prediction, Rows
 from dllmx.engine.rows import RowSet, SlotSet
 from dllmx.errors import RunError
 from dllmx.kernels.confidence import Confidence
@@ -91,20 +91,21 @@ def _run_hooked(session: Session, work: Work) -> Outcome:
     return Outcome(work, _prediction(session, work, proposal), row_layers)
 
 
-def _own_hook(
-    session: Session, member: int, padding: int
-) -> Callable[[LayerContext], Tensor | None]:
+def _own_hook(session: Session, member: int, padding: int) -> Callable[[LayerContext], Rows | None]:
     """The policy's layer hook, translated between its own positions and canvas columns."""
     cache, view = session.parts[member].cache, session.views[member]
 
-    def hook(context: LayerContext) -> Tensor | None:
+    def hook(context: LayerContext) -> Rows | None:
         stored = {
             name: tensor.narrow(-2, padding, tensor.shape[-2] - padding)
             for name, tensor in context.store.items()
         }
         own = dataclasses.replace(context, rows=context.rows - padding, store=stored)
         rows = cache.on_layer(view, own)
-        return None if rows is None else rows + padding
+        if rows is None or isinstance(rows, Tensor):
+            return None if rows is None else Rows(rows + padding)
+        held = None if rows.held is None else rows.held + padding
+        return Rows(rows.positions + padding, held, rows.inputs)
 
     return hook
 

@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dllmx.engine.interface import AttentionRequest, LayerContext
+from dllmx.engine.interface import AttentionRequest, LayerContext, Rows
 from dllmx.engine.rows import RowSet, SlotSet
 from dllmx.engine.store import Store
 from dllmx.models import layers
 from dllmx.models.layers import LayerWeights, Rotation
 from dllmx.models.model import Model
 
-LayerHook = Callable[[LayerContext], Tensor | None]
+LayerHook = Callable[[LayerContext], Rows | Tensor | None]
 
 
 class Projected(NamedTuple):
@@ -75,9 +75,10 @@ class Engine:
     ) -> tuple[Tensor, Tensor, int, dict[int, Tensor]]:
         """Forward of one slot in which ``hook`` may change the rows at every layer.
 
-        ``rows`` [R] sorted columns. A row that joins at a layer brings its stored input ``x``;
-        a row that leaves keeps its fresh K/V of that layer. Returns the last layer's rows [R', D],
-        their columns [R'], rows x layers computed, and the attention read-outs by layer.
+        ``rows`` [R] sorted columns. A row that joins at a layer brings its stored input ``x``, or
+        the one that the hook gives (see ``Rows``); a row that leaves keeps its fresh K/V of that
+        layer. Returns the last layer's rows [R', D], their columns [R'], rows x layers computed,
+        and the attention read-outs by layer.
         """
         slots = SlotSet((slot,))
         current = RowSet(rows[None], None)
@@ -134,14 +135,21 @@ class Engine:
         return request.layers is None or not {index, from_the_end}.isdisjoint(request.layers)
 
     def _change_rows(
-        self, index: int, slots: SlotSet, current: RowSet, x: Tensor, q: Tensor, wanted: Tensor
+        self,
+        index: int,
+        slots: SlotSet,
+        current: RowSet,
+        x: Tensor,
+        q: Tensor,
+        wanted: Rows | Tensor,
     ) -> tuple[Tensor, Tensor, RowSet]:
         layer = self.model.weights.layers[index]
-        new = RowSet(wanted[None], None)
-        joined = wanted[~torch.isin(wanted, current.index[0])]
+        change = wanted if isinstance(wanted, Rows) else Rows(wanted)
+        new = RowSet(change.positions[None], None)
+        joined = change.positions[~torch.isin(change.positions, current.index[0])]
         if joined.numel():
             extra = RowSet(joined[None], None)
-            extra_x = self.store.read("x", index, slots)[:, joined]
+            extra_x = self._inputs_of(index, slots, joined, change)
             fresh = self._project(extra_x, layer, self._rotation(slots, extra))
             self._keep(index, slots, extra, extra_x, fresh)
             columns = torch.cat([current.index[0], joined])
@@ -149,8 +157,15 @@ class Engine:
         else:
             columns = current.index[0]
         order = columns.argsort()
-        picked = order[torch.searchsorted(columns[order], wanted)]
+        picked = order[torch.searchsorted(columns[order], change.positions)]
         return x[:, picked], q[:, :, picked], new
+
+    def _inputs_of(self, index: int, slots: SlotSet, joined: Tensor, change: Rows) -> Tensor:
+        """Layer inputs [1, n, D] of the columns ``joined``: the hook's, else the stored ones."""
+        if change.held is None or change.inputs is None:
+            return self.store.read("x", index, slots)[:, joined]
+        given = change.inputs[torch.searchsorted(change.held, joined)]
+        return given[None].to(self.model.dtype)
 
     def _embed(self, slots: SlotSet, rows: RowSet) -> Tensor:
         if rows.span is not None and slots.span is not None:

@@ -177,6 +177,19 @@ class LayerContext:
     queries: Callable[[Tensor, Tensor | None], Tensor]
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows that a layer hook wants computed from its layer on: ``positions`` [R] sorted.
+
+    Those that join bring their stored input ``x``; or, where the policy keeps inputs itself, those
+    that it gives: ``inputs`` [n, D] of the sorted positions ``held`` [n]. All on the device.
+    """
+
+    positions: Tensor
+    held: Tensor | None = None
+    inputs: Tensor | None = None
+
+
 class View:
     """Read-only look at one sequence."""
 
@@ -313,7 +326,7 @@ class CachePolicy(ABC):
     def plan(self, view: View) -> Plan:
         """Rows of the next forward."""
 
-    def on_layer(self, view: View, context: LayerContext) -> Tensor | None:
+    def on_layer(self, view: View, context: LayerContext) -> Rows | Tensor | None:
         """Rows to compute from this layer on (sorted), or None to keep them. Needs layer_hook."""
         return None
 

@@ -51,7 +51,9 @@ def prompt(length: int, seed: int) -> list[int]:
 
 def config_of(cache: dict[str, Any], commit: dict[str, Any], **sampler: Any) -> RunConfig:
     blocks = {"name": "blocks", "gen_length": 24, "block_length": 8} | sampler
-    return decode_config(blocks, {"name": "polestar"} | cache, {"name": "drift"} | commit)
+    return decode_config(
+        blocks, {"name": "polestar", "residual_format": "none"} | cache, {"name": "drift"} | commit
+    )
 
 
 def decode(family: str, config: RunConfig, *prompts: list[int]) -> list[Decoded]:
@@ -97,9 +99,9 @@ def test_refreshing_the_whole_sequence_at_every_step_is_a_full_forward(
         tokens = session.host.clone()
         if not session.step():
             break
-        plain = Engine(model, tokens, [0], frozenset({"k", "v", "x"}))
+        plain = Engine(model, tokens, [0], frozenset({"k", "v"}))
         plain.forward(SlotSet((0,)), every_row)
-        for name in ("k", "v", "x"):
+        for name in ("k", "v"):
             torch.testing.assert_close(engine.store.tensors[name], plain.store.tensors[name])
         record = session.sequences[0].records[-1]
         logits = model.forward_logits(tokens)[0].double().softmax(-1)
@@ -123,13 +125,13 @@ def test_centroids_moved_by_increments_are_the_means_of_their_members(
     assert isinstance(cache, Cache)
     moved = 0
     while session.step():
-        for layer, clusters in enumerate(cache.layers):
-            x = session.engine.store.tensors["x"][layer, 0]
+        for clusters in cache.layers:
+            states = clusters.states()
             for label, count in enumerate(clusters.counts.tolist()):
                 members = clusters.labels == label
                 assert count == int(members.sum())
                 if count:
-                    expected = x[members].mean(0)
+                    expected = states[members].mean(0)
                     torch.testing.assert_close(
                         clusters.centroids[label], expected, rtol=1e-3, atol=1e-4
                     )
@@ -211,9 +213,9 @@ def test_packets_hold_the_members_of_the_chosen_clusters(family: str) -> None:
         for layer, chosen in enumerate(note["clusters"]):
             drift = torch.tensor(note["proxy_drift"][layer])
             assert drift[chosen].min() >= drift.sort().values[-len(chosen)]
-            labels = cache.layers[layer].labels
-            members = [p for p, label in enumerate(labels.tolist()) if label in chosen]
-            assert note["packets"][layer] == members
+            clusters = cache.layers[layer]
+            labelled = zip(clusters.members.tolist(), clusters.labels.tolist(), strict=True)
+            assert note["packets"][layer] == [p for p, label in labelled if label in chosen]
         assert set(session.views[0].signals["packet"].tolist()) == set(note["packets"][-1])
     assert refreshed
 
@@ -288,6 +290,29 @@ def test_drift_is_measured_against_the_previous_forward(family: str) -> None:
     expected = (now * (now / before).log()).sum(-1).mean(0)
     torch.testing.assert_close(drift, expected, rtol=1e-3, atol=1e-5)
     assert bool((drift > 0).any())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_coarser_formats_of_the_window_patch_keys_and_values_worse(family: str) -> None:
+    """Table 11: residuals in half precision or eight bits are as good as none, two bits are not."""
+    model = random_model(family)
+    errors, sizes = {}, {}
+    for form in ("none", "fp16", "int8", "fp8", "nvfp4", "nvfp4-direct", "int2"):
+        config = config_of({"tau_upd": 0, "top_k": 8, "residual_format": form}, STATIC)
+        session = Session(model, config, [Request("x", prompt(20, 1), seed=0)])
+        session.step()
+        session.step()
+        assert session.sequences[0].records[-1].reason == "refresh: step"
+        sizes[form] = session.sequences[0].records[0].note["window_bytes"]
+        kept = session.engine.store.tensors["k"][1:, 0]
+        errors[form] = float((kept - errors.setdefault("exact", kept)).norm() / kept.norm())
+    del errors["exact"]
+    assert errors["none"] == 0
+    assert 0 < errors["fp16"] < errors["int8"] < errors["nvfp4"] < errors["int2"]
+    assert errors["int8"] < errors["fp8"] < errors["nvfp4"]
+    assert sizes["none"] > sizes["fp16"] > sizes["int8"] > sizes["nvfp4"] > sizes["int2"]
+    assert sizes["fp8"] < sizes["int8"]
+    assert sizes["nvfp4"] == sizes["nvfp4-direct"]
 
 
 def test_the_released_code_shares_clusters_by_the_sides_lengths() -> None:

@@ -30,7 +30,7 @@ from dllmx.config.compose import compose
 from dllmx.config.schema import HardwareConfig, ModelConfig, RunConfig
 from dllmx.decode.decoder import Request
 from dllmx.decode.session import Session
-from dllmx.engine.interface import LayerContext, View
+from dllmx.engine.interface import LayerContext, Rows, View
 from dllmx.engine.trace import StepRecord
 from dllmx.kernels.spherical_kmeans import Clusters, spherical_kmeans_torch
 from dllmx.models.loading import load_model
@@ -97,26 +97,23 @@ class Followed:
     def labelled(self, view: View, context: LayerContext, made: LayerClusters) -> None:
         """Take the recorded labels, which may differ from ours where a row's cosines tie."""
         entry = self.entries[view.block.index]
-        labels = torch.full((view.length,), -1)
-        labels[slice(*entry["window"])] = torch.tensor(entry["labels"][context.layer])
-        assert torch.equal(labels >= 0, made.labels >= 0)
-        moved = (labels != made.labels).nonzero()[:, 0]
-        if not moved.numel():
+        lo, _ = entry["window"]
+        recorded_labels = torch.tensor(entry["labels"][context.layer])
+        assert made.members.tolist() == (lo + (recorded_labels >= 0).nonzero()[:, 0]).tolist()
+        labels = recorded_labels[made.members - lo]
+        if torch.equal(labels, made.labels):
             return
         assert context.layer == 0
+        x = context.x[torch.searchsorted(context.rows, made.members)]
         if _groups(labels) != _groups(made.labels):
-            x = context.x[torch.searchsorted(context.rows, moved)]
-            ours, theirs = (made.centroids[found[moved]] for found in (made.labels, labels))
+            ours, theirs = (made.centroids[found] for found in (made.labels, labels))
             torch.testing.assert_close(
                 F.cosine_similarity(x, ours), F.cosine_similarity(x, theirs), rtol=0, atol=1e-6
             )
-        centroids = made.centroids.clone()
-        for label in labels[labels >= 0].unique():
-            members = (labels == label).nonzero()[:, 0]
-            x = context.x[torch.searchsorted(context.rows, members)]
-            centroids[label] = x.mean(0)
-        made.labels, made.centroids = labels, centroids
-        made.counts = labels[labels >= 0].bincount(minlength=made.counts.numel()).float()
+        for label in labels.unique():
+            made.centroids[label] = x[labels == label].mean(0)
+        made.labels = labels
+        made.counts = labels.bincount(minlength=made.counts.numel()).float()
         made.proxies = polestar_clusters.proxy_attention(made, context)
 
     def chosen(self, view: View, layer: int, drift: Tensor, ours: Tensor) -> Tensor:
@@ -135,7 +132,7 @@ class Followed:
 def follow(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Decodes follow the ``Followed`` that stands here under "now"."""
     seen: dict[str, Any] = {}
-    cluster, choose, on_layer = Cache._clusters, Cache._choose_packet, Cache.on_layer
+    cluster, choose, on_layer = Cache._cluster, Cache._choose_packet, Cache.on_layer
 
     def told_start(x: Tensor, count: int, iterations: int, generator: Any) -> Clusters:
         torch.randperm(x.shape[0], generator=generator)
@@ -146,10 +143,9 @@ def follow(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
         return spherical_kmeans_torch(x, start, iterations, spare)
 
-    def told_clusters(self: Cache, view: View, context: LayerContext) -> LayerClusters:
-        made = cluster(self, view, context)
-        seen["now"].labelled(view, context, made)
-        return made
+    def told_clusters(self: Cache, view: View, context: LayerContext) -> None:
+        cluster(self, view, context)
+        seen["now"].labelled(view, context, self.layers[-1])
 
     def told_choice(self: Cache, drift: Tensor, clusters: LayerClusters, last: bool) -> None:
         top_k = self.config.top_k_last if last else self.config.top_k
@@ -159,12 +155,12 @@ def follow(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         ranked[theirs] = torch.arange(100.0, 100.0 - theirs.numel(), -1)
         choose(self, ranked, clusters, last)
 
-    def told_layer(self: Cache, view: View, context: LayerContext) -> Tensor | None:
+    def told_layer(self: Cache, view: View, context: LayerContext) -> Rows | None:
         seen.update(view=view, layer=context.layer)
         return on_layer(self, view, context)
 
     monkeypatch.setattr(polestar_clusters, "_clustered", told_start)
-    monkeypatch.setattr(Cache, "_clusters", told_clusters)
+    monkeypatch.setattr(Cache, "_cluster", told_clusters)
     monkeypatch.setattr(Cache, "_choose_packet", told_choice)
     monkeypatch.setattr(Cache, "on_layer", told_layer)
     return seen

@@ -8,7 +8,7 @@ from building import random_model
 from torch import Tensor
 
 from dllmx.engine.engine import Engine
-from dllmx.engine.interface import AttentionRequest, LayerContext
+from dllmx.engine.interface import AttentionRequest, LayerContext, Rows
 from dllmx.engine.rows import RowSet, SlotSet
 from dllmx.models import layers
 from dllmx.models.model import Model
@@ -141,6 +141,26 @@ def test_rows_that_join_bring_their_stored_input(family: str) -> None:
     )
     torch.testing.assert_close(hidden, plain[0])
     assert row_layers == 4 + 2 * WIDTH
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_that_join_may_bring_the_inputs_that_the_hook_gives(family: str) -> None:
+    model, ids = random_model(family), canvas()
+    stored = engine_of(model, ids)
+    plain = stored.forward(SlotSet((0,)), every_row())
+    engine = engine_of(model, ids, frozenset({"k", "v"}))
+    engine.forward(SlotSet((0,)), every_row())
+    held = torch.arange(4, WIDTH)  # rows 4 and 5 are there already: theirs are not read
+    inputs = stored.store.tensors["x"][1, 0, held].clone()
+    inputs[:2] = torch.nan
+
+    def hook(context: LayerContext) -> Rows | None:
+        joining = torch.tensor([3, 4, 5, 9, 12])
+        return Rows(joining, held, inputs) if context.layer == 1 else None
+
+    hidden, rows, _, _ = engine.forward_hooked(0, torch.arange(2, 6), hook, None, NO_ROWS)
+    assert rows.tolist() == [3, 4, 5, 9, 12]
+    torch.testing.assert_close(hidden, plain[0, rows])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
