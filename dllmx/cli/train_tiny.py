@@ -119,7 +119,7 @@ class TrainingProgress:
             columns = (BarColumn(24), MofNCompleteColumn(), TextColumn("{task.fields[facts]}"))
             self.bar = Progress(*columns, console=self.out, transient=True)
             self.bar.start()
-            self.task = self.bar.add_task("", total=self.config.steps, facts="")
+            self.task = self.bar.add_task("", total=self.config.all_steps, facts="")
         return self
 
     def __exit__(

@@ -84,17 +84,24 @@ class Model:
         normed = layers.rms_norm(hidden, self.weights.final_norm, self.shape.norm_eps)
         return F.linear(normed, self.weights.head)
 
-    def forward_logits(self, ids: Tensor, visible: Tensor | None = None) -> Tensor:
+    def forward_logits(
+        self, ids: Tensor, visible: Tensor | None = None, closed: Tensor | None = None
+    ) -> Tensor:
         """Logits [B, T, V], aligned with positions, of a full forward over ``ids`` [B, T].
 
         ``visible`` [B, T] is False at left padding; positions count from the first visible token.
-        For shifted models row p-1 gives the logits of p, and position 0 reuses row 0.
-        Differentiable; nothing is cached.
+        ``closed`` [B, T] marks positions that only each other may see, as if every other row had
+        been computed before they were known. For shifted models row p-1 gives the logits of p,
+        and position 0 reuses row 0. Differentiable; nothing is cached.
         """
         x = F.embedding(ids, self.weights.embed)
         rotation = self._rotation_at(ids, visible)
+        seen = visible
+        if closed is not None:
+            open_keys = ~closed if visible is None else visible & ~closed
+            seen = open_keys[:, None] | (closed[:, :, None] & closed[:, None])  # [B, T, T]
         for layer in self.weights.layers:
-            x = self._full_layer(x, layer, rotation, visible)
+            x = self._full_layer(x, layer, rotation, seen)
         if self.shape.shifted:
             x = torch.cat([x[:, :1], x[:, :-1]], dim=1)
         return self.head_logits(x)

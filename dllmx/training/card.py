@@ -43,7 +43,9 @@ first {beginning} steps, formulas of four operations to the end.
 {steps} steps of {batch} canvases (prompt and {gen_length} response tokens; one batch in
 {long_every} with {long_length}), cross-entropy over the masked response tokens with stratified
 masking ratios, Muon and AdamW, peak rate {rate:g}, held after {warmup} steps and taken to zero
-over the last {decay:.0%}. The task mix follows the errors on training problems. Training
+over the last {decay:.0%}. In the last {cache_steps} steps, from rate {cache_rate:g} to zero, the
+rows outside the block of half of the canvases do not see the block, as the stored rows of a cache
+do not. The task mix follows the errors on training problems. Training
 took {minutes:.0f} minutes with {threads} thread(s) on a machine with {cores} CPU cores, in bfloat16
 arithmetic on float32 weights. Where rounding differs (another processor, another number of
 threads) the weights come out different and about as good.
@@ -85,6 +87,8 @@ def write_card(
         rate=config.rate,
         warmup=config.warmup,
         decay=config.decay,
+        cache_steps=config.cache_steps,
+        cache_rate=config.cache_rate,
         minutes=progress.seconds / 60,
         threads=config.threads,
         cores=os.cpu_count(),

@@ -34,6 +34,9 @@ LONG_LENGTH = 64
 LONG_EVERY = 10
 """One batch in this many has LONG_LENGTH: filling with end-of-text is learned there."""
 
+CACHED = 0.5
+"""Share of the canvases whose rows outside the block do not see it, in the cache phase."""
+
 CUT_GRID = 8
 BLOCK = 16
 
@@ -59,13 +62,16 @@ def draws_at(step: int) -> dict[str, split.Draw]:
 class Batch:
     """``noisy`` [B, T] is what the model sees, ``clean`` [B, T] what it should say.
 
-    ``visible`` [B, T] is False at left padding, ``masked`` [B, T] True where the loss counts.
+    ``visible`` [B, T] is False at left padding, ``masked`` [B, T] True where the loss counts,
+    ``closed`` [B, T] True in the block of those canvases whose other rows are to be computed
+    without it, as a cache leaves them.
     """
 
     noisy: Tensor
     clean: Tensor
     visible: Tensor
     masked: Tensor
+    closed: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +122,21 @@ class Stream:
             visible[row, : longest - len(prompt)] = False
             clean[row, longest - len(prompt) : longest] = prompt
             clean[row, longest : longest + len(answer) + 1] = [*answer, eot]
-        masked = np.zeros(clean.shape, bool)
-        masked[:, longest:] = draw_masks(len(prompts), length, numbers)
+        masked, closed = np.zeros(clean.shape, bool), np.zeros(clean.shape, bool)
+        masked[:, longest:], block = draw_masks(len(prompts), length, numbers)
+        cached = numbers.random(len(prompts)) < CACHED
+        closed[:, longest:] = block & cached[:, None]
         noisy = np.where(masked, mask, clean)
-        return Batch(*map(torch.from_numpy, (noisy, clean, visible, masked)))
+        return Batch(*map(torch.from_numpy, (noisy, clean, visible, masked, closed)))
 
 
-def draw_masks(count: int, length: int, numbers: np.random.Generator) -> NDArray[np.bool_]:
-    """Masked response positions [count, length]: stratified ratios, half of them block-wise."""
+def draw_masks(
+    count: int, length: int, numbers: np.random.Generator
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Masked response positions [count, length] and the blocks that they are drawn in.
+
+    Masking ratios are stratified; half of the blocks are a window, half the whole response.
+    """
     ratio = (np.arange(count) + numbers.random(count)) / count
     numbers.shuffle(ratio)
     keys = numbers.random((count, length))
@@ -135,4 +148,4 @@ def draw_masks(count: int, length: int, numbers: np.random.Generator) -> NDArray
     inside = (position >= start) & (position < stop)
     wanted = np.maximum(1, np.ceil(ratio[:, None] * (stop - start)))
     rank = np.where(inside, keys, 2.0).argsort(1).argsort(1)
-    return (inside & (rank < wanted)) | (position >= stop)
+    return (inside & (rank < wanted)) | (position >= stop), inside

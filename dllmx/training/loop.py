@@ -69,18 +69,18 @@ class Run:
 
 
 def train(config: TrainConfig, on_progress: OnProgress | None = None) -> Run:
-    """Train to ``config.steps``, taking up a saved state of the same run where there is one.
+    """Train to the end of both phases, taking up a saved state of the same run where there is one.
 
     Returns the finished run; its state is in ``config.folder``. RunError when the loss diverges.
     """
     torch.set_num_threads(config.threads)
     run = open_run(config)
-    for step in range(run.progress.step, config.steps):
+    for step in range(run.progress.step, config.all_steps):
         loss = train_step(run, step)
         run.progress = replace(run.progress, step=step + 1)
-        if (step + 1) % config.evaluate_every == 0 or step + 1 == config.steps:
+        if (step + 1) % config.evaluate_every == 0 or step + 1 == config.all_steps:
             run.progress = set_mix(run)
-        if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
+        if (step + 1) % config.save_every == 0 or step + 1 == config.all_steps:
             save(run)
         if on_progress is not None:
             on_progress(_report(run, loss))
@@ -110,7 +110,8 @@ def train_step(run: Run, step: int) -> float:
     batch = run.stream.batch(step, run.progress.mix)
     # The fused attention of the CPU is slow in its backward pass at such short lengths.
     with sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16):
-        logits = run.model.forward_logits(batch.noisy, batch.visible)
+        closed = batch.closed if step >= run.config.steps else None
+        logits = run.model.forward_logits(batch.noisy, batch.visible, closed)
     loss = F.cross_entropy(logits[batch.masked].float(), batch.clean[batch.masked])
     if not torch.isfinite(loss):
         raise RunError(f"the loss is {loss.item()} at step {step}; lower rate={run.config.rate}.")
@@ -163,4 +164,4 @@ def _report(run: Run, loss: float) -> Report:
     accuracy = {name: last[name] for name in data.TASKS if name in last}
     step = run.progress.step
     rate = run.config.rate_at(step - 1)
-    return Report(step, run.config.steps, loss, rate, run.seconds, accuracy)
+    return Report(step, run.config.all_steps, loss, rate, run.seconds, accuracy)

@@ -79,14 +79,24 @@ def test_training_begins_in_the_broad_scope_and_ends_in_the_tasks_own():
 
 
 def test_masking_ratios_are_spread_evenly():
-    masked = draw_masks(4000, 32, np.random.default_rng(0))
+    masked, _ = draw_masks(4000, 32, np.random.default_rng(0))
     counts = masked.sum(1)
     assert counts.min() == 1
     assert counts.max() == 32
 
 
 def test_half_of_the_canvases_are_masked_as_in_a_blockwise_decode():
-    masked = draw_masks(4000, 64, np.random.default_rng(1))
+    masked, block = draw_masks(4000, 64, np.random.default_rng(1))
     # Three of eight block-wise cuts leave the second half all masks; few canvases do so by chance.
     tail = masked[:, -32:].all(1) & (masked.sum(1) < 64)
     assert 0.15 < tail.mean() < 0.25
+    assert set(block.sum(1).tolist()) == {8, 16, 64}
+
+
+def test_a_block_is_closed_whole_or_not_at_all():
+    batch = Stream.of("llada", 0, 64).batch(3, {"tiny-math": 1.0})
+    rows = batch.closed.any(1)
+    assert 0.3 < rows.float().mean() < 0.7
+    for row in rows.nonzero()[:, 0].tolist():
+        where = batch.closed[row].nonzero()[:, 0]
+        assert where.tolist() == list(range(int(where[0]), int(where[-1]) + 1))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dllmx.errors import ConfigError, RunError
+from dllmx.models.model import Model
 from dllmx.training import data, loop, shapes, state
 from dllmx.training.config import TrainConfig
 
@@ -16,7 +17,7 @@ def config(tmp_path, monkeypatch):
     monkeypatch.setattr(shapes, "WIDTH", 32)
     monkeypatch.setattr(shapes, "MLP_WIDTH", 32)
     return TrainConfig(
-        steps=6, batch=4, warmup=2, threads=1, save_every=2, evaluate_every=4,
+        steps=6, cache_steps=0, batch=4, warmup=2, threads=1, save_every=2, evaluate_every=4,
         evaluate_problems=2, output=str(tmp_path / "whole"),
     )  # fmt: skip
 
@@ -32,8 +33,9 @@ def stop_after(step):
 @pytest.mark.parametrize("model", ["tiny-llada", "tiny-dream"])
 @pytest.mark.parametrize("killed_at", [1, 3, 4, 5])
 def test_a_run_that_was_killed_ends_with_the_same_weights(config, tmp_path, model, killed_at):
-    whole = loop.train(replace(config, model=model))
-    broken = replace(config, model=model, output=str(tmp_path / "broken"))
+    phases = {"model": model, "steps": 4, "cache_steps": 2}
+    whole = loop.train(replace(config, **phases))
+    broken = replace(config, **phases, output=str(tmp_path / "broken"))
     with pytest.raises(KeyboardInterrupt):
         loop.train(broken, stop_after(killed_at))
     resumed = loop.train(broken)
@@ -47,6 +49,19 @@ def test_the_loss_falls(config):
     fast = replace(config, steps=40, batch=16, rate=5e-3, evaluate_problems=0)
     loop.train(fast, lambda report: losses.append(report.loss))
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
+
+
+def test_blocks_are_closed_in_the_cache_phase_only(config, monkeypatch):
+    seen = []
+    forward = Model.forward_logits
+
+    def watched(model, ids, visible=None, closed=None):
+        seen.append(closed is not None)
+        return forward(model, ids, visible, closed)
+
+    monkeypatch.setattr(Model, "forward_logits", watched)
+    loop.train(replace(config, steps=3, cache_steps=2, evaluate_problems=0))
+    assert seen == [False, False, False, True, True]
 
 
 def test_the_mix_favours_what_is_behind():
