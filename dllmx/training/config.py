@@ -16,11 +16,12 @@ class TrainConfig:
     """Everything that a training run depends on.
 
     ``rate`` is the peak learning rate: reached after ``warmup`` steps, held, and taken to zero
-    over the last ``decay`` share of ``steps``. Then follow ``cache_steps`` steps from ``cache_rate``
-    to zero, in which part of the canvases look as a cache leaves them. The task mix is set anew every ``evaluate_every``
-    steps, from ``evaluate_problems`` training problems a task. In ``output`` each model has a
-    folder with the state of its run and, in the end, the finished ``checkpoint``. ``measure`` is
-    the number of held-out problems a task on which the finished model is measured.
+    over the last ``decay`` share of ``steps``. Then follow ``cache_steps`` steps from
+    ``cache_rate`` to zero, in which part of the canvases look as a cache leaves them. The task
+    mix is set anew every ``evaluate_every`` steps, from ``evaluate_problems`` training problems a
+    task. In ``output`` each model has a folder with the state of its run and, in the end, the
+    finished ``checkpoint``. ``measure`` is the number of held-out problems a task on which the
+    finished model is measured.
     """
 
     model: str = "tiny-llada"
