@@ -39,6 +39,8 @@ Usage: dllmx train-tiny [key=value ...]
   rate=X                  peak learning rate
   warmup=N                updates until the peak
   decay=X                 share of the updates, at the end, in which the rate goes to zero
+  cache_steps=N           further updates on canvases seen as a dual cache leaves them
+  cache_rate=X            learning rate of the first of them; it falls to zero
   weight_decay=X clip=X   as in the optimizer
   seed=N                  of the weights and the data
   threads=N               CPU threads

@@ -84,34 +84,59 @@ class Model:
         normed = layers.rms_norm(hidden, self.weights.final_norm, self.shape.norm_eps)
         return F.linear(normed, self.weights.head)
 
-    def forward_logits(
-        self, ids: Tensor, visible: Tensor | None = None, closed: Tensor | None = None
-    ) -> Tensor:
+    def forward_logits(self, ids: Tensor, visible: Tensor | None = None) -> Tensor:
         """Logits [B, T, V], aligned with positions, of a full forward over ``ids`` [B, T].
 
         ``visible`` [B, T] is False at left padding; positions count from the first visible token.
-        ``closed`` [B, T] marks positions that only each other may see, as if every other row had
-        been computed before they were known. For shifted models row p-1 gives the logits of p,
-        and position 0 reuses row 0. Differentiable; nothing is cached.
+        For shifted models row p-1 gives the logits of p, and position 0 reuses row 0.
+        Differentiable; nothing is cached.
         """
-        x = F.embedding(ids, self.weights.embed)
-        rotation = self._rotation_at(ids, visible)
-        seen = visible
-        if closed is not None:
-            open_keys = ~closed if visible is None else visible & ~closed
-            seen = open_keys[:, None] | (closed[:, :, None] & closed[:, None])  # [B, T, T]
-        for layer in self.weights.layers:
-            x = self._full_layer(x, layer, rotation, seen)
+        positions = _positions(ids, visible)
+        x = self._hidden(ids, positions, visible)
         if self.shape.shifted:
             x = torch.cat([x[:, :1], x[:, :-1]], dim=1)
         return self.head_logits(x)
 
-    def _rotation_at(self, ids: Tensor, visible: Tensor | None) -> Rotation:
-        table = self.rotation_table(ids.shape[1])
-        if visible is None:
-            return Rotation(table.cos[None], table.sin[None])
-        positions = (visible.long().cumsum(-1) - 1).clamp(min=0)  # [B, T]
-        return Rotation(table.cos[positions], table.sin[positions])
+    def forward_block_logits(
+        self, stored_ids: Tensor, ids: Tensor, block: Tensor, visible: Tensor
+    ) -> Tensor:
+        """Logits [B, T, V] of ``ids`` in the block, against rows computed from ``stored_ids``.
+
+        What a dual cache computes, in one differentiable forward: the rows of ``block`` [B, T]
+        (bool) see each other fresh, and every other row as it was for ``stored_ids``. Rows outside
+        the block give the logits of ``stored_ids``. In shifted models the row before the block is
+        fresh too. ``visible`` [B, T] is False at left padding.
+        """
+        fresh = block
+        if self.shape.shifted:
+            before = torch.cat([block[:, 1:], torch.zeros_like(block[:, :1])], dim=1)
+            fresh = block | (before & visible)
+        first = int(fresh.any(0).nonzero()[0])
+        copy = fresh[:, first:]  # [B, C]
+        positions = _positions(ids, visible)
+        keys_of_stored = torch.cat([visible, torch.zeros_like(copy)], dim=1)
+        keys_of_fresh = torch.cat([visible & ~fresh, copy], dim=1)
+        rows_are_fresh = torch.cat([torch.zeros_like(fresh), torch.ones_like(copy)], dim=1)
+        x = self._hidden(
+            torch.cat([stored_ids, ids[:, first:]], dim=1),
+            torch.cat([positions, positions[:, first:]], dim=1),
+            torch.where(rows_are_fresh[..., None], keys_of_fresh[:, None], keys_of_stored[:, None]),
+        )
+        stored, new = x.split([ids.shape[1], copy.shape[1]], dim=1)
+        late = torch.where(copy[..., None], new, stored[:, first:])
+        x = torch.cat([stored[:, :first], late], dim=1)
+        if self.shape.shifted:
+            x = torch.cat([x[:, :1], x[:, :-1]], dim=1)
+        return self.head_logits(x)
+
+    def _hidden(self, ids: Tensor, positions: Tensor, seen: Tensor | None) -> Tensor:
+        """Last-layer rows [B, T, D]; ``seen`` [B, T] or [B, T, T] says which keys may be seen."""
+        table = self.rotation_table(int(positions.max()) + 1)
+        rotation = Rotation(table.cos[positions], table.sin[positions])
+        x = F.embedding(ids, self.weights.embed)
+        for layer in self.weights.layers:
+            x = self._full_layer(x, layer, rotation, seen)
+        return x
 
     def _full_layer(
         self, x: Tensor, layer: LayerWeights, rotation: Rotation, visible: Tensor | None
@@ -123,3 +148,10 @@ class Model:
         x = x + F.linear(layers.attend(q, k, v, visible), layer.attn_out)
         normed = layers.rms_norm(x, layer.mlp_norm, shape.norm_eps)
         return x + layers.feed_forward(normed, layer)
+
+
+def _positions(ids: Tensor, visible: Tensor | None) -> Tensor:
+    """Positions [B, T], counted from the first visible token."""
+    if visible is None:
+        return torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+    return (visible.long().cumsum(-1) - 1).clamp(min=0)

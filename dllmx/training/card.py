@@ -40,13 +40,11 @@ first {beginning} steps, formulas of four operations to the end.
 
     {command}
 
-{steps} steps of {batch} canvases (prompt and {gen_length} response tokens; one batch in
+{main_steps} steps of {batch} canvases (prompt and {gen_length} response tokens; one batch in
 {long_every} with {long_length}), cross-entropy over the masked response tokens with stratified
 masking ratios, Muon and AdamW, peak rate {rate:g}, held after {warmup} steps and taken to zero
-over the last {decay:.0%}. In the last {cache_steps} steps, from rate {cache_rate:g} to zero, the
-rows outside the block of half of the canvases do not see the block, as the stored rows of a cache
-do not. The task mix follows the errors on training problems. Training
-took {minutes:.0f} minutes with {threads} thread(s) on a machine with {cores} CPU cores, in bfloat16
+over the last {decay:.0%}.{cache_phase} The task mix follows the errors on training problems.
+Training took {minutes:.0f} minutes with {threads} thread(s) on a machine with {cores} CPU cores, in bfloat16
 arithmetic on float32 weights. Where rounding differs (another processor, another number of
 threads) the weights come out different and about as good.
 
@@ -78,7 +76,7 @@ def write_card(
         kv_heads=shape.kv_heads,
         vocab=shape.vocab,
         command=command(config),
-        steps=progress.step,
+        main_steps=config.steps,
         batch=config.batch,
         gen_length=data.GEN_LENGTH,
         beginning=data.BEGINNING,
@@ -87,14 +85,24 @@ def write_card(
         rate=config.rate,
         warmup=config.warmup,
         decay=config.decay,
-        cache_steps=config.cache_steps,
-        cache_rate=config.cache_rate,
+        cache_phase=cache_phase(config),
         minutes=progress.seconds / 60,
         threads=config.threads,
         cores=os.cpu_count(),
         problems=results[0].problems if results else 0,
         block=data.BLOCK,
         table=table(results),
+    )
+
+
+def cache_phase(config: TrainConfig) -> str:
+    """A sentence on the cache phase, or nothing where the run had none."""
+    if not config.cache_steps:
+        return ""
+    return (
+        f" In {config.cache_steps} further steps, from rate {config.cache_rate:g} to zero, half\n"
+        "of the canvases are seen as a dual cache leaves them: every row outside the block was\n"
+        "computed while the block was masked."
     )
 
 

@@ -17,7 +17,7 @@ class TrainConfig:
 
     ``rate`` is the peak learning rate: reached after ``warmup`` steps, held, and taken to zero
     over the last ``decay`` share of ``steps``. Then follow ``cache_steps`` steps from
-    ``cache_rate`` to zero, in which part of the canvases look as a cache leaves them. The task
+    ``cache_rate`` to zero, in which half of the canvases look as a cache leaves them. The task
     mix is set anew every ``evaluate_every`` steps, from ``evaluate_problems`` training problems a
     task. In ``output`` each model has a folder with the state of its run and, in the end, the
     finished ``checkpoint``. ``measure`` is the number of held-out problems a task on which the
@@ -30,7 +30,7 @@ class TrainConfig:
     rate: float = 2e-3
     warmup: int = 100
     decay: float = 0.57
-    cache_steps: int = 900
+    cache_steps: int = 0
     cache_rate: float = 8e-4
     weight_decay: float = 0.01
     clip: float = 1.0

@@ -35,7 +35,7 @@ LONG_EVERY = 10
 """One batch in this many has LONG_LENGTH: filling with end-of-text is learned there."""
 
 CACHED = 0.5
-"""Share of the canvases whose rows outside the block do not see it, in the cache phase."""
+"""Share of the canvases that are seen as a cache leaves them, in the cache phase."""
 
 CUT_GRID = 8
 BLOCK = 16
@@ -63,15 +63,16 @@ class Batch:
     """``noisy`` [B, T] is what the model sees, ``clean`` [B, T] what it should say.
 
     ``visible`` [B, T] is False at left padding, ``masked`` [B, T] True where the loss counts,
-    ``closed`` [B, T] True in the block of those canvases whose other rows are to be computed
-    without it, as a cache leaves them.
+    ``block`` [B, T] is True in the block of the canvases that are to be seen as a cache leaves
+    them: all other rows computed from ``stored`` [B, T], where that block is still masked.
     """
 
     noisy: Tensor
     clean: Tensor
     visible: Tensor
     masked: Tensor
-    closed: Tensor
+    block: Tensor
+    stored: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +123,13 @@ class Stream:
             visible[row, : longest - len(prompt)] = False
             clean[row, longest - len(prompt) : longest] = prompt
             clean[row, longest : longest + len(answer) + 1] = [*answer, eot]
-        masked, closed = np.zeros(clean.shape, bool), np.zeros(clean.shape, bool)
-        masked[:, longest:], block = draw_masks(len(prompts), length, numbers)
+        masked, block = np.zeros(clean.shape, bool), np.zeros(clean.shape, bool)
+        masked[:, longest:], inside = draw_masks(len(prompts), length, numbers)
         cached = numbers.random(len(prompts)) < CACHED
-        closed[:, longest:] = block & cached[:, None]
+        block[:, longest:] = inside & cached[:, None]
         noisy = np.where(masked, mask, clean)
-        return Batch(*map(torch.from_numpy, (noisy, clean, visible, masked, closed)))
+        stored = np.where(block, mask, noisy)
+        return Batch(*map(torch.from_numpy, (noisy, clean, visible, masked, block, stored)))
 
 
 def draw_masks(

@@ -110,8 +110,7 @@ def train_step(run: Run, step: int) -> float:
     batch = run.stream.batch(step, run.progress.mix)
     # The fused attention of the CPU is slow in its backward pass at such short lengths.
     with sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16):
-        closed = batch.closed if step >= run.config.steps else None
-        logits = run.model.forward_logits(batch.noisy, batch.visible, closed)
+        logits = _logits(run, batch, step)
     loss = F.cross_entropy(logits[batch.masked].float(), batch.clean[batch.masked])
     if not torch.isfinite(loss):
         raise RunError(f"the loss is {loss.item()} at step {step}; lower rate={run.config.rate}.")
@@ -119,6 +118,13 @@ def train_step(run: Run, step: int) -> float:
     torch.nn.utils.clip_grad_norm_(run.weights.values(), run.config.clip)
     run.optimizer.update(run.weights, step, run.config.rate_at(step))
     return loss.item()
+
+
+def _logits(run: Run, batch: data.Batch, step: int) -> Tensor:
+    """A full forward; in the cache phase part of the canvases see stored rows."""
+    if step < run.config.steps or not batch.block.any():
+        return run.model.forward_logits(batch.noisy, batch.visible)
+    return run.model.forward_block_logits(batch.stored, batch.noisy, batch.block, batch.visible)
 
 
 def set_mix(run: Run) -> Progress:

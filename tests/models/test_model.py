@@ -1,4 +1,4 @@
-"""The plain forward with a closed block."""
+"""The plain forward of a block against stored rows, held against the engine's dual cache."""
 
 from __future__ import annotations
 
@@ -6,34 +6,44 @@ import pytest
 import torch
 from building import random_model
 
-IDS = torch.tensor([[5, 7, 11, 59, 59, 3, 2, 8]])
+from dllmx.engine.engine import Engine
+from dllmx.engine.rows import RowSet, SlotSet
+
+STORED = torch.tensor([[5, 7, 11, 59, 59, 59, 59, 59]])
+IDS = torch.tensor([[5, 7, 11, 59, 21, 59, 59, 59]])
+BLOCK = torch.tensor([[False] * 3 + [True] * 3 + [False] * 2])
+VISIBLE = torch.ones_like(BLOCK)
 
 
 @pytest.mark.parametrize("family", ["llada", "dream"])
-def test_rows_outside_a_closed_block_do_not_see_it(family: str) -> None:
+def test_block_logits_are_those_of_a_dual_cache(family: str) -> None:
     model = random_model(family)
-    closed = torch.tensor([[False] * 3 + [True] * 3 + [False] * 2])
-    changed = IDS.clone()
-    changed[0, 3:6] = torch.tensor([21, 22, 23])
-    before, after = (model.forward_logits(ids, None, closed)[0] for ids in (IDS, changed))
-    rows = [1, 2, 7] if family == "llada" else [1, 2, 3]
-    torch.testing.assert_close(before[rows], after[rows])
-    assert not torch.allclose(before[4], after[4])
+    engine = Engine(model, STORED.clone(), [0], frozenset({"k", "v"}))
+    everything = RowSet.of_span(0, 8, 1, torch.device("cpu"))
+    engine.forward(SlotSet((0,)), everything)
+    engine.canvas[:] = IDS
+    lo = 3 - int(model.shape.shifted)
+    rows = RowSet.of_span(lo, 6, 1, torch.device("cpu"))
+    raw = model.head_logits(engine.forward(SlotSet((0,)), rows))[0]
+    logits = model.forward_block_logits(STORED, IDS, BLOCK, VISIBLE)[0]
+    torch.testing.assert_close(logits[3:6], raw[:3])
 
 
 @pytest.mark.parametrize("family", ["llada", "dream"])
-def test_rows_inside_a_closed_block_see_everything(family: str) -> None:
+def test_other_rows_give_the_logits_of_what_is_stored(family: str) -> None:
     model = random_model(family)
-    closed = torch.tensor([[False] * 3 + [True] * 3 + [False] * 2])
-    changed = IDS.clone()
-    changed[0, 0] = 30
-    before, after = (model.forward_logits(ids, None, closed)[0] for ids in (IDS, changed))
-    assert not torch.allclose(before[4], after[4])
+    plain = model.forward_logits(STORED)[0]
+    logits = model.forward_block_logits(STORED, IDS, BLOCK, VISIBLE)[0]
+    torch.testing.assert_close(logits[[1, 2, 7]], plain[[1, 2, 7]])
 
 
-def test_closing_nothing_or_everything_changes_nothing() -> None:
-    model = random_model("llada")
-    plain = model.forward_logits(IDS)
-    visible = torch.ones_like(IDS, dtype=torch.bool)
-    for closed in (torch.zeros_like(visible), visible):
-        torch.testing.assert_close(model.forward_logits(IDS, visible, closed), plain)
+@pytest.mark.parametrize("family", ["llada", "dream"])
+def test_padding_on_the_left_changes_nothing(family: str) -> None:
+    model = random_model(family)
+    pads = torch.zeros(1, 2, dtype=torch.long)
+    padded = [
+        torch.cat([pads.to(values.dtype), values], dim=1)
+        for values in (STORED, IDS, BLOCK, VISIBLE)
+    ]
+    logits = model.forward_block_logits(STORED, IDS, BLOCK, VISIBLE)[0]
+    torch.testing.assert_close(model.forward_block_logits(*padded)[0, 3:], logits[1:])

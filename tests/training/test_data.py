@@ -93,10 +93,13 @@ def test_half_of_the_canvases_are_masked_as_in_a_blockwise_decode():
     assert set(block.sum(1).tolist()) == {8, 16, 64}
 
 
-def test_a_block_is_closed_whole_or_not_at_all():
+def test_half_of_the_canvases_are_seen_as_a_cache_leaves_them():
     batch = Stream.of("llada", 0, 64).batch(3, {"tiny-math": 1.0})
-    rows = batch.closed.any(1)
+    rows = batch.block.any(1)
     assert 0.3 < rows.float().mean() < 0.7
     for row in rows.nonzero()[:, 0].tolist():
-        where = batch.closed[row].nonzero()[:, 0]
+        where = batch.block[row].nonzero()[:, 0]
         assert where.tolist() == list(range(int(where[0]), int(where[-1]) + 1))
+    mask = vocabulary.token_ids("llada")["<|mdm_mask|>"]
+    assert bool((batch.stored[batch.block] == mask).all())
+    assert torch.equal(batch.stored[~batch.block], batch.noisy[~batch.block])

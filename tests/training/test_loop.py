@@ -51,17 +51,17 @@ def test_the_loss_falls(config):
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
 
 
-def test_blocks_are_closed_in_the_cache_phase_only(config, monkeypatch):
+def test_stored_rows_are_seen_in_the_cache_phase_only(config, monkeypatch):
     seen = []
-    forward = Model.forward_logits
+    forward = Model.forward_block_logits
 
-    def watched(model, ids, visible=None, closed=None):
-        seen.append(closed is not None)
-        return forward(model, ids, visible, closed)
+    def watched(model, *tensors):
+        seen.append(tensors[2].any().item())
+        return forward(model, *tensors)
 
-    monkeypatch.setattr(Model, "forward_logits", watched)
-    loop.train(replace(config, steps=3, cache_steps=2, evaluate_problems=0))
-    assert seen == [False, False, False, True, True]
+    monkeypatch.setattr(Model, "forward_block_logits", watched)
+    loop.train(replace(config, batch=16, steps=3, cache_steps=2, evaluate_problems=0))
+    assert seen == [True, True]
 
 
 def test_the_mix_favours_what_is_behind():
