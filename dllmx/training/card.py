@@ -44,8 +44,8 @@ first {beginning} steps, formulas of four operations to the end.
 {long_every} with {long_length}), cross-entropy over the masked response tokens with stratified
 masking ratios, Muon and AdamW, peak rate {rate:g}, held after {warmup} steps and taken to zero
 over the last {decay:.0%}.{cache_phase} The task mix follows the errors on training problems.
-Training took {minutes:.0f} minutes with {threads} thread(s) on a machine with {cores} CPU cores, in bfloat16
-arithmetic on float32 weights. Where rounding differs (another processor, another number of
+Training took {minutes:.0f} minutes with {threads} thread(s) on a machine with {cores} CPU cores, in
+bfloat16 arithmetic on float32 weights. Where rounding differs (another processor, another number of
 threads) the weights come out different and about as good.
 
 ## Measured
