@@ -15,7 +15,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
+from dllmx.cli.foreign_config import check_foreign_config
 from dllmx.config.compose import compose, validate
 from dllmx.config.schema import RunConfig
 from dllmx.errors import ConfigError
@@ -26,6 +28,7 @@ _FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "-
 
 def compose_run(overrides: list[str]) -> RunConfig:
     """The typed configuration of one run from its overrides. Raises ConfigError."""
+    check_foreign_config(overrides)
     with readable_errors(overrides):
         cfg = compose(overrides)
     return validate(cfg)
@@ -37,6 +40,7 @@ def run_hydra(job: Callable[[DictConfig], None], argv: list[str]) -> None:
     ``argv`` is Hydra's own command line: overrides and its flags. ``job`` must not raise: Hydra
     would print its own account of the error first. Raises ConfigError when nothing can be composed.
     """
+    check_foreign_config(argv)
     GlobalHydra.instance().clear()
     saved_argv, saved_detail = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv, os.environ["HYDRA_FULL_ERROR"] = ["dllmx run", *flags_first(argv)], "1"
@@ -72,7 +76,7 @@ def readable_errors(overrides: list[str]) -> Iterator[None]:
     """Turn the errors of composing ``overrides`` into a ConfigError of one or two lines."""
     try:
         yield
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(explain(error, overrides)) from error
 
 

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
 
     prompts = parse_prompts(_read_lines(source), "standard input" if source == "-" else source)
     config = compose_run(arguments.overrides)
-    _check_target(target, overwrite)
+    _check_target(source, target, overwrite)
     _decode(config, prompts, source, target)
     return 0
 
@@ -70,24 +70,29 @@ def _required(own: Any, key: str) -> str:
 def _read_lines(source: str) -> list[str]:
     try:
         if source == STANDARD:
-            return sys.stdin.read().splitlines()
-        return Path(source).read_text(encoding="utf-8").splitlines()
+            return sys.stdin.read().split("\n")
+        return Path(source).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"input={source} cannot be read: {reason}") from None
 
 
-def _check_target(target: str, overwrite: bool) -> None:
-    """Make ``target`` an empty file that can be written. Raises ConfigError."""
+def _check_target(source: str, target: str, overwrite: bool) -> None:
+    """Raise ConfigError unless ``target`` can be written; its content is not touched."""
     if target == STANDARD:
         return
     path = Path(target)
+    if path.exists() and source != STANDARD and path.samefile(source):
+        raise ConfigError(f"output={target} is the input itself. Name another file.")
     if path.exists() and path.stat().st_size and not overwrite:
         raise ConfigError(f"output={target} exists. To replace it: overwrite=true")
+    existed = path.exists()
     try:
-        path.write_bytes(b"")
+        path.open("ab").close()
     except OSError as error:
         raise ConfigError(f"output={target} cannot be written: {error.strerror}") from None
+    if not existed:
+        path.unlink()
 
 
 def _decode(config: RunConfig, prompts: Sequence[Prompt], source: str, target: str) -> None:
@@ -100,6 +105,8 @@ def _decode(config: RunConfig, prompts: Sequence[Prompt], source: str, target: s
     check_vocabulary(prompts, load_shape(config.model).vocab, source)
     device_of(config.hardware)
     bench = prepare_bench(config)
+    if target != STANDARD:
+        Path(target).write_bytes(b"")
     with Counting(notices(), len(prompts)) as counting:
         for prompt, decoded in _decoded(config, bench, prompts):
             _write(target, _output_line(prompt, decoded, bench))

@@ -47,6 +47,9 @@ def run_command_line(arguments: list[str]) -> int:
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        return _report(f"{error.strerror or error}{where}. What was finished is kept.", 1)
     except Exception as error:  # noqa: BLE001  the last stop: a traceback is for --debug only
         message = f"{type(error).__name__}: {error}\nRun it again with --debug to see where."
         return _report(message, 1, "internal error: ")

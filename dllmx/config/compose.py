@@ -73,6 +73,7 @@ def typed(schema: type, values: Any, prefix: str) -> Any:
     """
     if not isinstance(values, dict):
         raise ConfigError(f"{prefix} is missing. Choose one: dllmx list {prefix}")
+    values = {key: value for key, value in values.items() if value != "???"}
     fields = {field.name: field for field in dataclasses.fields(schema)}
     for key in values:
         if key not in fields:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
 from types import ModuleType
 
 from dllmx.errors import ConfigError
 
+NAME = re.compile(r"[a-z][a-z0-9_-]*")
 ROOMS = {
     "sampler": "dllmx.samplers",
     "cache": "dllmx.caches",
@@ -21,6 +23,10 @@ def load(group: str, name: str) -> ModuleType:
     Such a module exports ``Config`` and one class: ``Sampler``, ``Cache``, ``Commit`` or ``Task``.
     Raises ConfigError if there is no such module.
     """
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            f"{group}.name={name} is no name of a method. See them with: dllmx list {group}"
+        )
     module_name = f"{ROOMS[group]}.{name.replace('-', '_')}"
     try:
         return importlib.import_module(module_name)

@@ -52,6 +52,10 @@ class HardwareConfig:
         check_at_least("hardware.threads", self.threads, 1)
 
 
+LARGEST = 1000.0
+"""Largest temperature and guidance scale; beyond it logits lose their precision."""
+
+
 @dataclass(frozen=True)
 class SamplingConfig:
     """What every sampler has: lengths, how a token is drawn, guidance, end-of-text handling."""
@@ -70,10 +74,10 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         check_at_least("sampler.gen_length", self.gen_length, 1)
         check_at_least("sampler.steps", self.steps, 1)
-        check_at_least("sampler.temperature", self.temperature, 0.0)
+        check_between("sampler.temperature", self.temperature, 0.0, LARGEST)
         check_between("sampler.top_p", self.top_p, 0.0, 1.0)
         check_at_least("sampler.top_k", self.top_k, 1)
-        check_at_least("sampler.guidance", self.guidance, 0.0)
+        check_between("sampler.guidance", self.guidance, 0.0, LARGEST)
         check_choice("sampler.confidence_from", self.confidence_from, ("model", "sampled"))
         check_choice("sampler.eos", self.eos, ("none", "fill", "stop"))
         check_choice("sampler.suppress_eos", self.suppress_eos, ("none", "logits", "confidence"))

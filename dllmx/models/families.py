@@ -32,13 +32,18 @@ def shape_of(values: Mapping[str, Any], origin: str) -> ModelShape:
 
 
 def check_ids(shape: ModelShape, origin: str) -> None:
-    """ConfigError where a special id is not an id of the vocabulary."""
+    """ConfigError where a special id is not in the vocabulary, or the mask is another one too."""
     for key in ("mask_id", "eos_id", "pad_id", "eot_id", "bos_id"):
         value = getattr(shape, key)
         if value is not None and not 0 <= value < shape.vocab:
             raise ConfigError(
                 f"{origin}: {key} is {value}; ids of this vocabulary are 0 to {shape.vocab - 1}"
             )
+    if shape.mask_id in (shape.eos_id, shape.pad_id):
+        raise ConfigError(
+            f"{origin}: mask_id {shape.mask_id} is also the id that ends or pads a text; they "
+            "must differ"
+        )
 
 
 def _check_sizes(shape: ModelShape, origin: str) -> None:

@@ -16,6 +16,7 @@ from dllmx.models.model import ModelShape
 from dllmx.models.resolve import find_checkpoint
 
 BYTES = 256
+LONGEST = 10**9
 WHOLE = "tokenizer.json"
 VOCABULARY_AND_MERGES = ("vocab.json", "merges.txt")
 
@@ -238,7 +239,10 @@ def _read_backend(folder: Path) -> Any:
     kind = PreTrainedTokenizerFast if (folder / WHOLE).is_file() else Qwen2TokenizerFast
     try:
         with _quiet_transformers():
-            return kind.from_pretrained(str(folder), local_files_only=True)
+            # Prompts may be longer than what the settings name: positions are rotary.
+            return kind.from_pretrained(
+                str(folder), local_files_only=True, model_max_length=LONGEST
+            )
     except Exception as error:  # noqa: BLE001 (the Rust side raises bare Exception)
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise RunError(f"the tokenizer in {folder} cannot be read: {reason}") from error

@@ -13,11 +13,14 @@ from dllmx.errors import ConfigError
 def write_atomically(path: Path, text: str) -> None:
     """Replace the content of ``path`` by ``text`` in one step that survives a crash."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    with scratch.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    scratch.replace(path)
+    try:
+        with scratch.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 

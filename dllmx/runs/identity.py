@@ -16,7 +16,9 @@ from dllmx.version import VERSION
 PLACES = ("output", "logger", "overwrite")
 """Top-level keys that say where results go; they are no part of a run's identity."""
 
-WEIGHT_SUFFIX = ".safetensors"
+SUFFIXES = (".safetensors", ".json", ".jinja", ".txt")
+"""Files of a checkpoint that decide results: weights, configuration, tokenizer, chat template."""
+
 PIECES = 64
 PIECE_BYTES = 64 * 1024
 
@@ -34,8 +36,10 @@ def run_hash(config: RunConfig, problems: Sequence[Problem], checkpoint: Path | 
     """
     effective = effective_config(config)
     effective["model"] = _without_path(config.model)
-    parts = (VERSION, effective, _problems_digest(problems), checkpoint_fingerprint(checkpoint))
-    return digest(parts)[:8]
+    content = [checkpoint_fingerprint(checkpoint)]
+    if Path(config.model.tokenizer).is_dir():
+        content.append(checkpoint_fingerprint(Path(config.model.tokenizer)))
+    return digest((VERSION, effective, _problems_digest(problems), content))[:8]
 
 
 def run_name(config: RunConfig, identity: str) -> str:
@@ -44,17 +48,13 @@ def run_name(config: RunConfig, identity: str) -> str:
 
 
 def checkpoint_fingerprint(folder: Path | None) -> dict[str, Any]:
-    """Digest of config.json and fingerprint of each weight file; empty without a folder."""
+    """Fingerprint of each weight, configuration and tokenizer file; empty without a folder."""
     if folder is None:
         return {}
-    shape = folder / "config.json"
     return {
-        "config": hashlib.sha256(shape.read_bytes()).hexdigest() if shape.exists() else None,
-        "weights": {
-            path.name: file_fingerprint(path)
-            for path in sorted(folder.iterdir())
-            if path.suffix == WEIGHT_SUFFIX
-        },
+        path.name: file_fingerprint(path)
+        for path in sorted(folder.iterdir())
+        if path.is_file() and path.suffix in SUFFIXES
     }
 
 

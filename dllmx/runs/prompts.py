@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dllmx.errors import ConfigError
+from dllmx.tasks.problem import check_encodable
 
 ALLOWED = ("id", "prompt", "prompt_ids")
 FORMAT = 'Each line is {"id": ..., "prompt": "text"} or {"id": ..., "prompt_ids": [ids]}'
@@ -61,6 +62,7 @@ def _parse(line: str, where: str, number: int) -> Prompt:
         raise ConfigError(f"{where} is not JSON: {error}. {FORMAT}.") from None
     if not isinstance(entry, dict):
         raise ConfigError(f"{where} is not a JSON object. {FORMAT}.")
+    check_encodable(where, entry)
     unknown = sorted(set(entry) - set(ALLOWED))
     if unknown:
         raise ConfigError(f"{where} has the unknown key {unknown[0]!r}. {FORMAT}.")

@@ -15,12 +15,17 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+import regex
+
 from dllmx.errors import ConfigError
 from dllmx.tasks import split
-from dllmx.tasks.problem import Problem, Score
+from dllmx.tasks.problem import Problem, Score, check_encodable
 
 KEYS = ("id", "prompt", "prompt_ids", "reference")
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+REGEX_SECONDS = 1.0
+"""Longest search for one answer: patterns of a data file may backtrack without end."""
+
 MARKED = re.compile(r"####\s*\$?\s*(-?\d[\d,]*(?:\.\d+)?)")
 
 
@@ -67,7 +72,7 @@ class Task:
 def read_problems(path: Path) -> list[tuple[int, Problem]]:
     """All problems of a file with their line numbers; blank lines are skipped."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"task.path={path} cannot be read: {error}.") from error
     problems: list[tuple[int, Problem]] = []
@@ -95,6 +100,7 @@ def _read_problem(where: str, number: int, line: str) -> Problem:
         raise ConfigError(f"{where}: not JSON ({error}).") from error
     if not isinstance(entry, dict):
         raise ConfigError(f'{where}: not an object; write {{"prompt": ..., "reference": ...}}.')
+    check_encodable(where, entry)
     unknown = [key for key in entry if key not in KEYS]
     if unknown:
         raise ConfigError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(KEYS)}.")
@@ -134,8 +140,8 @@ def _check_reference(where: str, rule: str, problem: Problem) -> None:
         raise ConfigError(f"{where}: 'reference' is empty; every answer would contain it.")
     if rule == "regex":
         try:
-            re.compile(str(reference))
-        except re.error as error:
+            regex.compile(str(reference))
+        except regex.error as error:
             raise ConfigError(f"{where}: 'reference' is no regular expression: {error}.") from error
 
 
@@ -165,7 +171,10 @@ def _number(reference: str, text: str) -> Score:
 
 
 def _regex(reference: str, text: str) -> Score:
-    found = re.search(reference, text)
+    try:
+        found = regex.search(reference, text, timeout=REGEX_SECONDS)
+    except TimeoutError:
+        return Score(False, None, {"reason": f"no match within {REGEX_SECONDS} s"})
     return Score(found is not None, found[0] if found else None)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
+
+from dllmx.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,20 @@ class Score:
     correct: bool
     answer: str | None
     detail: dict[str, Any] = field(default_factory=dict)
+
+
+def check_encodable(where: str, entry: Any) -> None:
+    """Raise ConfigError if a string of a JSON value holds half of a surrogate pair.
+
+    JSON's escapes can write one, and no file or tokenizer takes it.
+    """
+    try:
+        json.dumps(entry, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start].encode("unicode_escape").decode()
+        raise ConfigError(
+            f"{where}: {half} is half of a surrogate pair, not a character."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
