@@ -51,7 +51,9 @@ class StepTimes:
 class OverheadReport:
     """Ratios are medians over rounds of a decode's total over its bare forwards' total.
 
-    The ratio of full or of partial steps is None where the decode has none.
+    The ratio of full or of partial steps is None where the decode has none, and all of them are
+    where the cache policy works inside the forward, whose rows a bare one cannot repeat.
+    ``decision_share``: part of the decode's time spent in sampler, cache policy and commit rule.
 
     ``outside_share``: part of the decode's time that is neither matrix product nor attention,
     as the profiler sees it. ``forward_outside_share``: the same for the bare forwards alone.
@@ -63,11 +65,12 @@ class OverheadReport:
     steps: int
     full_steps: int
     rounds: int
-    ratio: float
+    ratio: float | None
     ratio_full_steps: float | None
     ratio_partial_steps: float | None
+    decision_share: float
     outside_share: float
-    forward_outside_share: float
+    forward_outside_share: float | None
     step_milliseconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,17 +87,24 @@ def measure_overhead(
 ) -> OverheadReport:
     """Time ``rounds`` decodes of one random prompt; ``on_round`` is told the rounds done.
 
-    Raises ConfigError for guidance or a layer hook, whose rows a bare forward cannot repeat.
+    Raises ConfigError for guidance, whose second forward a bare one does not have.
     """
+    if config.sampler.guidance > 0:
+        raise ConfigError("bench overhead times one forward a step: set sampler.guidance=0.")
     request = _random_request(model, prompt_length)
-    records = _finish(Session(model, config, [request]))
-    session = Session(model, config, [request])
-    if config.sampler.guidance > 0 or session.needs.layer_hook:
-        raise ConfigError("bench overhead times one forward a step over fixed rows: no guidance.")
+
+    def session() -> Session:
+        return Session(model, config, [request])
+
+    records = _finish(session())
+    needs = session().needs
+    plain = not needs.layer_hook and needs.attention is None
     times: list[list[StepTimes]] = []
-    for done in range(rounds):
-        times.append(_paired_round(model, config, request, records))
+    for done in range(rounds if plain else 0):
+        times.append(_paired_round(session(), session().engine, records))
         on_round(done + 1)
+    decisions = [_decision_share(session()) for _ in range(rounds)]
+    seconds = _seconds(model, lambda: _finish(session()))
     return OverheadReport(
         parameters=_parameter_count(model),
         prompt_length=prompt_length,
@@ -102,14 +112,15 @@ def measure_overhead(
         steps=len(records),
         full_steps=sum(record.full for record in records),
         rounds=rounds,
-        ratio=median(_ratio(found) for found in times),
-        ratio_full_steps=_ratio_where(times, full=True),
-        ratio_partial_steps=_ratio_where(times, full=False),
-        outside_share=_outside_share(lambda: _finish(Session(model, config, [request])), model),
-        forward_outside_share=_outside_share(
-            lambda: _replay(_bare_engine(model, config, request), records), model
+        ratio=median(_ratio(found) for found in times) if plain else None,
+        ratio_full_steps=_ratio_where(times, full=True) if plain else None,
+        ratio_partial_steps=_ratio_where(times, full=False) if plain else None,
+        decision_share=median(decisions),
+        outside_share=_outside_share(lambda: _finish(session()), model),
+        forward_outside_share=(
+            _outside_share(lambda: _replay(session().engine, records), model) if plain else None
         ),
-        step_milliseconds=1000 * median(t.step for found in times for t in found),
+        step_milliseconds=1000 * seconds / len(records),
     )
 
 
@@ -124,12 +135,6 @@ def _finish(session: Session) -> list[StepRecord]:
     while session.step():
         pass
     return session.sequences[0].records
-
-
-def _bare_engine(model: Model, config: RunConfig, request: Request) -> Engine:
-    """An engine on the starting canvas; the values of its tokens do not change its cost."""
-    session = Session(model, config, [request])
-    return session.engine
 
 
 def _replay(engine: Engine, records: Sequence[StepRecord]) -> None:
@@ -150,11 +155,13 @@ def _bare_forward(engine: Engine, record: StepRecord) -> None:
 
 
 def _paired_round(
-    model: Model, config: RunConfig, request: Request, records: Sequence[StepRecord]
+    session: Session, engine: Engine, records: Sequence[StepRecord]
 ) -> list[StepTimes]:
-    """Every step of one decode beside its bare forward, the order of the two alternating."""
-    session, engine = Session(model, config, [request]), _bare_engine(model, config, request)
-    found = []
+    """Every step of one decode beside its bare forward, the order of the two alternating.
+
+    ``engine`` stays on the starting canvas: the values of its tokens do not change its cost.
+    """
+    model, found = session.model, []
     for i, record in enumerate(records):
         if i % 2:
             bare = _seconds(model, lambda r=record: _bare_forward(engine, r))  # type: ignore[misc]
@@ -164,6 +171,34 @@ def _paired_round(
             bare = _seconds(model, lambda r=record: _bare_forward(engine, r))  # type: ignore[misc]
         found.append(StepTimes(record.rows, record.full, step, bare))
     return found
+
+
+def _decision_share(session: Session) -> float:
+    """Share of one decode that its sampler, cache policy and commit rule take."""
+    spent, parts = [0.0], session.parts[0]
+    for part, calls in (
+        (parts.sampler, ("next_block",)),
+        (parts.cache, ("enter_block", "plan", "on_layer", "publish", "after")),
+        (parts.commit, ("select",)),
+    ):
+        for call in calls:
+            setattr(part, call, _timed(session.model, getattr(part, call), spent))
+    total = _seconds(session.model, lambda: _finish(session))
+    return spent[0] / total
+
+
+def _timed(model: Model, call: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
+    """``call``, whose time is added to ``spent``."""
+
+    def timed(*arguments: Any) -> Any:
+        _synchronise(model)
+        start = time.perf_counter()
+        result = call(*arguments)
+        _synchronise(model)
+        spent[0] += time.perf_counter() - start
+        return result
+
+    return timed
 
 
 def _seconds(model: Model, work: Callable[[], object]) -> float:

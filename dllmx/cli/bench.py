@@ -21,8 +21,9 @@ Measure what decoding costs besides the model. Results: a table, and JSON in <ou
 
 Usage: dllmx bench overhead [prompt_length=512] [rounds=3] [key=value ...]
 
-  overhead      every step of a decode beside the bare forward over the same rows, and the share
-                of the time outside matrix products and attention
+  overhead      every step of a decode beside the bare forward over the same rows; the share of
+                the time in sampler, cache policy and commit rule, and that outside matrix
+                products and attention
 
   dllmx bench overhead                             dual cache, 4 tokens a step, 110 M parameters
   dllmx bench overhead policy=parallel             another method
@@ -117,11 +118,12 @@ def _table(report: OverheadReport) -> Table:
         "prompt, response": f"{report.prompt_length}, {report.gen_length} tokens",
         "steps": f"{report.steps} ({report.full_steps} full)",
         "median step": f"{report.step_milliseconds:.1f} ms",
-        "decode / bare forwards": f"{report.ratio:.3f}",
+        "decode / bare forwards": _ratio(report.ratio),
         "  full steps": _ratio(report.ratio_full_steps),
         "  partial steps": _ratio(report.ratio_partial_steps),
+        "sampler, cache policy, commit rule": f"{100 * report.decision_share:.1f} %",
         "outside matrix products and attention": f"{100 * report.outside_share:.1f} %",
-        "  the same for the bare forwards": f"{100 * report.forward_outside_share:.1f} %",
+        "  the same for the bare forwards": _share(report.forward_outside_share),
     }
     for name, value in rows.items():
         table.add_row(name, value)
@@ -130,6 +132,10 @@ def _table(report: OverheadReport) -> Table:
 
 def _ratio(value: float | None) -> str:
     return "none" if value is None else f"{value:.3f}"
+
+
+def _share(value: float | None) -> str:
+    return "none" if value is None else f"{100 * value:.1f} %"
 
 
 def _write(report: OverheadReport, config: RunConfig, folder: Path) -> Path:
