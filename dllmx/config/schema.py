@@ -128,3 +128,5 @@ class RunConfig:
     def __post_init__(self) -> None:
         check_at_least("seed", self.seed, 0)
         check_at_least("batch_size", self.batch_size, 1)
+        if not self.output.strip():
+            raise ConfigError("output= is empty. Name a folder, such as output=outputs.")

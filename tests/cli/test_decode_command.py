@@ -132,3 +132,37 @@ def test_an_id_outside_the_vocabulary_is_found_before_the_model_loads(
     assert result.status == 2
     assert "line 1: id 82" in result.err
     assert "0 to 81" in result.err
+
+
+def test_a_refused_command_leaves_the_old_output_alone(dllmx: Command, prompts: Path) -> None:
+    out = dllmx.folder / "out.jsonl"
+    out.write_text("kept\n")
+    wrong = ("hardware=cuda",)
+    arguments = ("input=prompts.jsonl", "output=out.jsonl", "overwrite=true", *MODEL)
+    assert dllmx("decode", *arguments, *wrong).status == 2
+    assert out.read_text() == "kept\n"
+
+
+def test_the_output_may_not_be_the_input(dllmx: Command, prompts: Path) -> None:
+    before = prompts.read_text()
+    arguments = ("input=prompts.jsonl", "output=prompts.jsonl", "overwrite=true", *MODEL)
+    result = dllmx("decode", *arguments)
+    assert (result.status, prompts.read_text()) == (2, before)
+    assert "is the input itself" in result.err
+
+
+def test_line_separators_inside_a_string_do_not_end_a_line(dllmx: Command, prompts: Path) -> None:
+    line = json.dumps({"id": "a\u2028b\x85c", "prompt_ids": [14]}, ensure_ascii=False)
+    prompts.write_text("\ufeff" + line + "\n", encoding="utf-8")
+    result = dllmx("decode", "input=prompts.jsonl", "output=out.jsonl", *MODEL)
+    assert result.status == 0, result.err
+
+
+def test_half_a_surrogate_pair_is_named_before_the_model_loads(
+    dllmx: Command, prompts: Path
+) -> None:
+    prompts.write_text('{"id": 1, "prompt": "\\ud800"}\n')
+    result = dllmx("decode", "input=prompts.jsonl", "output=out.jsonl", *MODEL)
+    assert result.status == 2
+    assert "line 1" in result.err
+    assert "surrogate" in result.err

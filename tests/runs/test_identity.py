@@ -100,3 +100,13 @@ def test_a_change_anywhere_in_a_file_of_a_few_megabytes_is_seen(
 def test_sample_seeds_depend_on_seed_and_problem_only() -> None:
     assert sample_seed(0, "a") == sample_seed(0, "a")
     assert len({sample_seed(0, "a"), sample_seed(1, "a"), sample_seed(0, "b")}) == 3
+
+
+def test_the_tokenizer_of_a_checkpoint_is_part_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": "a"}')
+    before = checkpoint_fingerprint(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": "b"}')
+    assert checkpoint_fingerprint(tmp_path) != before
+    (tmp_path / "README.md").write_text("words decide nothing")
+    assert set(checkpoint_fingerprint(tmp_path)) == {"config.json", "tokenizer_config.json"}

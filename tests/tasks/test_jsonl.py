@@ -92,3 +92,10 @@ def test_a_missing_or_empty_file_is_named(tmp_path):
 def test_an_unknown_rule_is_refused_with_those_that_exist():
     with pytest.raises(ConfigError, match="exact, contains, number, regex"):
         jsonl.Config("jsonl", "x", rule="fuzzy")
+
+
+def test_a_pattern_that_backtracks_without_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(jsonl, "REGEX_SECONDS", 0.05)
+    score = jsonl.RULES["regex"](r"^(a|aa)+$", "a" * 60 + "b")
+    assert not score.correct
+    assert "no match within" in score.detail["reason"]
