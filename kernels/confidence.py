@@ -1,6 +1,6 @@
 """Token, probability, entropy and margin of logit rows in one pass; no softmax is kept.
 
-The probability is 1 / (1 + s), s the sum of the other tokens' weights relative to the best: s is
+The probability is w / (w + s), w the weight of the best token and s the sum of all others: s is
 summed without the best token, so that rows whose confidences round to 1.0 in float32 still have
 an order.
 """
@@ -41,15 +41,19 @@ def confidence_torch(
     best, token = logits.max(dim=-1)
     second = _second_best(logits, token) if with_margin else None
     logits[:, forbidden] = mass
-    relative = logits.sub_(best[:, None])  # [N, V]
+    highest = torch.maximum(best, mass)  # the forbidden token's logit may be above the best
+    relative = logits.sub_(highest[:, None])  # [N, V]
     weight = relative.exp()
     weight.scatter_(1, token[:, None], 0.0)
     rest = weight.sum(-1, dtype=torch.float64)
+    of_best = (best - highest).double()
+    total = of_best.exp() + rest
     entropy = None
     if with_entropy:
         moment = (weight * relative.clamp_(min=-1e4)).sum(-1, dtype=torch.float64)
-        entropy = torch.log1p(rest) - moment / (1 + rest)
-    probability = 1 / (1 + rest)
+        moment += of_best.exp() * of_best.clamp(min=-1e4)
+        entropy = torch.log1p(rest + torch.expm1(of_best)) - moment / total
+    probability = of_best.exp() / total
     margin = None
     if second is not None:
         margin = probability * (1 - (second - best).double().exp())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ def logits(rows: int, vocab: int, scale: float, seed: int) -> torch.Tensor:
     return torch.randn(rows, vocab, generator=generator) * scale
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=300)
 @given(
     rows=st.integers(1, 5),
     vocab=st.integers(3, 300),
@@ -49,6 +50,15 @@ def test_the_forbidden_token_keeps_its_mass_and_is_never_chosen() -> None:
     got = confidence_torch(values.clone(), forbidden=0)
     assert got.token.item() == 1
     torch.testing.assert_close(got.probability[0], values.double().softmax(-1)[0, 1])
+
+
+def test_a_forbidden_token_far_above_all_others_leaves_finite_measures() -> None:
+    values = torch.tensor([[500.0, 1.0, 0.0]])
+    got = confidence_torch(values, forbidden=0, with_entropy=True, with_margin=True)
+    assert got.token.item() == 1
+    assert got.probability.item() == pytest.approx(0.0)
+    assert got.entropy is not None
+    assert got.entropy.item() == pytest.approx(0.0)
 
 
 def test_impossible_tokens_and_nan_rows() -> None:
