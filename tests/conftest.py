@@ -1,10 +1,20 @@
-"""Settings that hold for every test: one thread each, no network, no account."""
+"""Settings that hold for every test: one thread each, no network, no account.
+
+Hypothesis draws the same examples every time, so that a change is judged by what it changed;
+``HYPOTHESIS_PROFILE=explore pytest`` draws new ones, more of them.
+"""
 
 from __future__ import annotations
 
 import os
 
+from hypothesis import settings
+
 # One thread a process: tests run side by side, and small matrices gain nothing from more.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_MODE"] = "offline"
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=500, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
