@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from dllmx.errors import ConfigError
 from dllmx.tasks.problem import Example, Problem
@@ -16,6 +17,25 @@ TEST_SIZE = 500
 """Held-out problems of a bundled task; ``task.limit`` takes the first ones."""
 
 Draw = Callable[[random.Random], Example]
+
+
+@dataclass(frozen=True)
+class GeneratedConfig:
+    """Settings of a task with generated problems.
+
+    ``limit``: problems, None for all; ``seed``: of the problems; ``gen_length`` and
+    ``block_length``: recommended response and block length in tokens.
+    """
+
+    name: str
+    limit: int | None = None
+    seed: int = 0
+    gen_length: int = 32
+    block_length: int = 16
+
+    def __post_init__(self) -> None:
+        """Check ranges. Raises ConfigError."""
+        check_common(self.limit, self.seed, self.gen_length, self.block_length)
 
 
 def is_held_out(prompt: str) -> bool:

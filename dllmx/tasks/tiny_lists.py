@@ -54,18 +54,8 @@ BROAD = Scope(lengths=range(5, 9), new=None, symbols=tuple(range(1, 10)))
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(split.GeneratedConfig):
     """Settings of the task; see conf/task/tiny-lists.yaml."""
-
-    name: str
-    limit: int | None = None
-    seed: int = 0
-    gen_length: int = 32
-    block_length: int = 16
-
-    def __post_init__(self) -> None:
-        """Check ranges."""
-        split.check_common(self.limit, self.seed, self.gen_length, self.block_length)
 
 
 class Task:

@@ -53,18 +53,8 @@ BROAD = Scope(total=60, start=35, boxes=7, change=9)
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(split.GeneratedConfig):
     """Settings of the task; see conf/task/tiny-math.yaml."""
-
-    name: str
-    limit: int | None = None
-    seed: int = 0
-    gen_length: int = 32
-    block_length: int = 16
-
-    def __post_init__(self) -> None:
-        """Check ranges."""
-        split.check_common(self.limit, self.seed, self.gen_length, self.block_length)
 
 
 @dataclass(frozen=True, slots=True)
