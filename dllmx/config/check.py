@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 def check_combination(config: RunConfig) -> None:
     """Raise ConfigError if sampler, cache and commit cannot work together, and say what would."""
-    cache = parts.load("cache", config.cache.name).Cache.needs
-    commit = parts.load("commit", config.commit.name).Commit.needs
+    # What a part needs may depend on its settings, so the parts are made as a decode makes them.
+    cache = parts.load("cache", config.cache.name).Cache(config.cache).needs
+    commit = parts.load("commit", config.commit.name).Commit(config.commit).needs
     _check_signals(config, cache, commit)
     _check_steps(config, commit)
     _check_sampling(config)
