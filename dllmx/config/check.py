@@ -32,10 +32,20 @@ def _check_signals(config: RunConfig, cache: Needs, commit: Needs) -> None:
         for signal in sorted(needs.reads - published):
             other = "commit" if group == "cache" else "cache"
             chosen = getattr(config, other).name
+            options = " or ".join(f"{other}={option}" for option in _publishers(other, signal))
             raise ConfigError(
                 f"{group}={name} needs the signal '{signal}'; {other}={chosen} does not publish "
-                f"it. Choose a {other} that does: dllmx list {other}"
+                f"it. Try {options or f'another {group}: dllmx list {group}'}."
             )
+
+
+def _publishers(group: str, signal: str) -> list[str]:
+    """Names of the parts of ``group`` that publish ``signal``."""
+    classes = {
+        name: getattr(parts.load(group, name), group.capitalize(), None)
+        for name in parts.names(group)
+    }
+    return [name for name, part in classes.items() if part and signal in part.needs.publishes]
 
 
 def _check_steps(config: RunConfig, commit: Needs) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
 from types import ModuleType
 
@@ -36,3 +37,9 @@ def load(group: str, name: str) -> ModuleType:
         raise ConfigError(
             f"{group}.name={name} has no module {module_name}. See them with: dllmx list {group}"
         ) from None
+
+
+def names(group: str) -> list[str]:
+    """Names of the modules in the room of ``group``, sorted; some only serve another one."""
+    room = importlib.import_module(ROOMS[group])
+    return sorted(found.name.replace("_", "-") for found in pkgutil.iter_modules(room.__path__))
