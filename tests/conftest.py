@@ -12,6 +12,8 @@ from hypothesis import settings
 
 # One thread a process: tests run side by side, and small matrices gain nothing from more.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Read when triton is first imported: kernels then run on CPU tensors.
+os.environ["TRITON_INTERPRET"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_MODE"] = "offline"
 
