@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 from dllmx.config.schema import RunConfig
 from dllmx.decode.batch import Request
 from dllmx.decode.session import Session
