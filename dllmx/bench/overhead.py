@@ -1,28 +1,23 @@
 """What a decode costs besides the model: every step against the bare forward over its rows.
 
-A decode is made once to learn which rows each step computes; then every step of a second decode
-is timed next to the bare forward (layers and output head over the same rows and keys, nothing
-decided) of the same step, so that both see the same machine.
+The decode is the one that the configuration describes, its own commit rule included; see
+``dllmx.bench.steps`` for the bare forwards.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-import torch
 from torch.profiler import ProfilerActivity, profile
 
+from dllmx.bench.forced import random_request, refuse_guidance
+from dllmx.bench.steps import FULL, BareForwards, Round, RowWatch, StepRows, StepTimes, paired_round
+from dllmx.bench.timing import decision_share, timed
 from dllmx.config.schema import RunConfig
-from dllmx.decode.batch import Request
 from dllmx.decode.session import Session
-from dllmx.engine.engine import Engine
-from dllmx.engine.rows import RowSet, SlotSet
-from dllmx.engine.trace import StepRecord
-from dllmx.errors import ConfigError
 from dllmx.models.model import Model
 
 MODEL_OPERATIONS = (
@@ -38,21 +33,10 @@ MODEL_OPERATIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
-    """Seconds of one step of the decode and of its bare forward; ``rows`` computed."""
-
-    rows: int
-    full: bool
-    step: float
-    bare: float
-
-
-@dataclass(frozen=True, slots=True)
 class OverheadReport:
     """Ratios are medians over rounds of a decode's total over its bare forwards' total.
 
-    The ratio of full or of partial steps is None where the decode has none, and all of them are
-    where the cache policy works inside the forward, whose rows a bare one cannot repeat.
+    The ratio of full or of partial steps is None where the decode has none.
     ``decision_share``: part of the decode's time spent in sampler, cache policy and commit rule.
 
     ``outside_share``: part of the decode's time that is neither matrix product nor attention,
@@ -65,12 +49,12 @@ class OverheadReport:
     steps: int
     full_steps: int
     rounds: int
-    ratio: float | None
+    ratio: float
     ratio_full_steps: float | None
     ratio_partial_steps: float | None
     decision_share: float
     outside_share: float
-    forward_outside_share: float | None
+    forward_outside_share: float
     step_milliseconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,138 +73,62 @@ def measure_overhead(
 
     Raises ConfigError for guidance, whose second forward a bare one does not have.
     """
-    if config.sampler.guidance > 0:
-        raise ConfigError("bench overhead times one forward a step: set sampler.guidance=0.")
-    request = _random_request(model, prompt_length)
+    refuse_guidance(config, "bench overhead")
+    request = random_request(model, prompt_length)
 
     def session() -> Session:
         return Session(model, config, [request])
 
-    records = _finish(session())
-    needs = session().needs
-    plain = not needs.layer_hook and needs.attention is None
-    times: list[list[StepTimes]] = []
-    for done in range(rounds if plain else 0):
-        times.append(_paired_round(session(), session().engine, records))
+    bare = BareForwards(session())
+    computed = _computed_rows(session())
+    found: list[Round] = []
+    for done in range(rounds):
+        found.append(paired_round(session(), bare))
         on_round(done + 1)
-    decisions = [_decision_share(session()) for _ in range(rounds)]
-    seconds = _seconds(model, lambda: _finish(session()))
+    steps = found[0].steps
     return OverheadReport(
-        parameters=_parameter_count(model),
+        parameters=parameter_count(model),
         prompt_length=prompt_length,
         gen_length=config.sampler.gen_length,
-        steps=len(records),
-        full_steps=sum(record.full for record in records),
+        steps=len(steps),
+        full_steps=sum(step.kind == FULL for step in steps),
         rounds=rounds,
-        ratio=median(_ratio(found) for found in times) if plain else None,
-        ratio_full_steps=_ratio_where(times, full=True) if plain else None,
-        ratio_partial_steps=_ratio_where(times, full=False) if plain else None,
-        decision_share=median(decisions),
+        ratio=median(done.ratio for done in found),
+        ratio_full_steps=_ratio_where(found, lambda step: step.kind == FULL),
+        ratio_partial_steps=_ratio_where(found, lambda step: step.kind != FULL),
+        decision_share=_share(found, session),
         outside_share=_outside_share(lambda: _finish(session()), model),
-        forward_outside_share=(
-            _outside_share(lambda: _replay(session().engine, records), model) if plain else None
-        ),
-        step_milliseconds=1000 * seconds / len(records),
+        forward_outside_share=_outside_share(lambda: _replay(bare, computed), model),
+        step_milliseconds=1e3 * median(step.step for done in found for step in done.steps),
     )
 
 
-def _random_request(model: Model, prompt_length: int) -> Request:
-    generator = torch.Generator().manual_seed(0)
-    usual = min(model.shape.mask_id, model.shape.eos_id)
-    ids = torch.randint(0, usual, (prompt_length,), generator=generator)
-    return Request("bench", ids.tolist(), seed=0)
+def _computed_rows(session: Session) -> list[StepRows]:
+    """The rows of every step of one decode."""
+    watch, computed = RowWatch(session), []
+    while (record := watch.step()) is not None:
+        computed.append(watch.rows_of(record))
+    return computed
 
 
-def _finish(session: Session) -> list[StepRecord]:
+def _finish(session: Session) -> None:
     while session.step():
         pass
-    return session.sequences[0].records
 
 
-def _replay(engine: Engine, records: Sequence[StepRecord]) -> None:
-    for record in records:
-        _bare_forward(engine, record)
+def _replay(bare: BareForwards, computed: Sequence[StepRows]) -> None:
+    for rows in computed:
+        bare.prepare(rows)()
 
 
-@torch.inference_mode()
-def _bare_forward(engine: Engine, record: StepRecord) -> None:
-    device = engine.model.device
-    width = engine.canvas.shape[1]
-    if record.row_positions is None:
-        rows = RowSet.of_span(0, width, 1, device)
-    else:
-        rows = RowSet.of_columns([torch.tensor(record.row_positions)], device)
-    hidden = engine.forward(SlotSet((0,)), rows)
-    engine.model.head_logits(hidden[0, -record.predicted :])
+def _share(found: Sequence[Round], session: Callable[[], Session]) -> float:
+    watched = [done.decisions / done.seconds for done in found if done.decisions is not None]
+    return median(watched) if watched else decision_share(session())
 
 
-def _paired_round(
-    session: Session, engine: Engine, records: Sequence[StepRecord]
-) -> list[StepTimes]:
-    """Every step of one decode beside its bare forward, the order of the two alternating.
-
-    ``engine`` stays on the starting canvas: the values of its tokens do not change its cost.
-    """
-    model, found = session.model, []
-    for i, record in enumerate(records):
-        if i % 2:
-            bare = _seconds(model, lambda r=record: _bare_forward(engine, r))  # type: ignore[misc]
-            step = _seconds(model, session.step)
-        else:
-            step = _seconds(model, session.step)
-            bare = _seconds(model, lambda r=record: _bare_forward(engine, r))  # type: ignore[misc]
-        found.append(StepTimes(record.rows, record.full, step, bare))
-    return found
-
-
-def _decision_share(session: Session) -> float:
-    """Share of one decode that its sampler, cache policy and commit rule take."""
-    spent, parts = [0.0], session.parts[0]
-    for part, calls in (
-        (parts.sampler, ("next_block",)),
-        (parts.cache, ("enter_block", "plan", "on_layer", "publish", "after")),
-        (parts.commit, ("select",)),
-    ):
-        for call in calls:
-            setattr(part, call, _timed(session.model, getattr(part, call), spent))
-    total = _seconds(session.model, lambda: _finish(session))
-    return spent[0] / total
-
-
-def _timed(model: Model, call: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
-    """``call``, whose time is added to ``spent``."""
-
-    def timed(*arguments: Any) -> Any:
-        _synchronise(model)
-        start = time.perf_counter()
-        result = call(*arguments)
-        _synchronise(model)
-        spent[0] += time.perf_counter() - start
-        return result
-
-    return timed
-
-
-def _seconds(model: Model, work: Callable[[], object]) -> float:
-    _synchronise(model)
-    start = time.perf_counter()
-    work()
-    _synchronise(model)
-    return time.perf_counter() - start
-
-
-def _synchronise(model: Model) -> None:
-    if model.device.type == "cuda":
-        torch.cuda.synchronize(model.device)
-
-
-def _ratio(found: Sequence[StepTimes]) -> float:
-    return sum(times.step for times in found) / sum(times.bare for times in found)
-
-
-def _ratio_where(rounds: Sequence[Sequence[StepTimes]], full: bool) -> float | None:
-    chosen = [[times for times in found if times.full == full] for found in rounds]
-    return median(_ratio(found) for found in chosen) if chosen[0] else None
+def _ratio_where(found: Sequence[Round], chosen: Callable[[StepTimes], bool]) -> float | None:
+    parts = [Round([step for step in done.steps if chosen(step)]) for done in found]
+    return median(part.ratio for part in parts) if parts[0].steps else None
 
 
 def _outside_share(work: Callable[[], object], model: Model) -> float:
@@ -228,7 +136,7 @@ def _outside_share(work: Callable[[], object], model: Model) -> float:
     cuda = model.device.type == "cuda"
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
     with profile(activities=activities) as recorded:
-        seconds = _seconds(model, work)
+        seconds, _ = timed(model, work)
     inside = sum(
         (event.self_device_time_total if cuda else event.self_cpu_time_total)
         for event in recorded.key_averages()
@@ -237,7 +145,8 @@ def _outside_share(work: Callable[[], object], model: Model) -> float:
     return 1 - inside / 1e6 / seconds
 
 
-def _parameter_count(model: Model) -> int:
+def parameter_count(model: Model) -> int:
+    """Numbers in all weights, tied ones once."""
     weights = model.weights
     count = weights.embed.numel() + weights.final_norm.numel()
     count += 0 if model.shape.tied else weights.head.numel()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -19,15 +20,27 @@ if TYPE_CHECKING:
 HELP = """\
 Measure what decoding costs besides the model. Results: a table, and JSON in <output>/bench.
 
-Usage: dllmx bench overhead [prompt_length=512] [rounds=3] [key=value ...]
+Usage: dllmx bench NAME [key=value ...]
 
-  overhead      every step of a decode beside the bare forward over the same rows; the share of
-                the time in sampler, cache policy and commit rule, and that outside matrix
-                products and attention
+  overhead      one decode as configured: every step beside the bare forward over the same rows;
+                the share of the time outside matrix products and attention
+                [prompt_length=512] [rounds=3]
+  decode        each of several policies: the whole decode over its bare forwards
+  step          the same by kind of step: full, window entry, refresh, partial
+                [policies=baseline,parallel,...] [prompt_length=512] [gen_length=128]
+                [block_length=32] [tokens_per_step=3] [minutes=5], step: [steps=12]
+  kernels       each Triton kernel beside its PyTorch twin and the machine's limits
+                [interpret=true small=true: without a GPU, agreement only] [only=NAME,...]
+  gpu-check     everything that needs a GPU, in 8 minutes, into output=outputs/gpu-check
+                [minutes=8] [dry_run=true: the same at tiny sizes on the CPU]
+
+decode, step and gpu-check commit tokens_per_step tokens at each step: random weights are never sure
+of a token.
 
   dllmx bench overhead                             dual cache, 4 tokens a step, 110 M parameters
   dllmx bench overhead policy=parallel             another method
-  dllmx bench overhead model=tiny-llada prompt_length=64 sampler.gen_length=32
+  dllmx bench decode policies=fast-dllm,polestar   two policies, the same model
+  dllmx bench step policies=polestar model=tiny-llada prompt_length=64
 """
 
 OWN = ("prompt_length", "rounds")
@@ -49,6 +62,16 @@ REFUSED = {
 }
 
 
+COMMANDS = {
+    "overhead": "dllmx.cli.bench",
+    "decode": "dllmx.cli.bench_policies",
+    "step": "dllmx.cli.bench_policies",
+    "kernels": "dllmx.cli.bench_kernels",
+    "gpu-check": "dllmx.cli.gpu_check",
+}
+"""Benchmark -> module with ``run(name, argv) -> exit status``."""
+
+
 def main(argv: list[str]) -> int:
     """Run the benchmark named first in ``argv``; returns the exit status."""
     if not argv or wants_help(argv, HELP):
@@ -56,26 +79,28 @@ def main(argv: list[str]) -> int:
             raise ConfigError("dllmx bench needs the name of a benchmark: dllmx bench overhead")
         return 0
     name, rest = argv[0], argv[1:]
-    if name != "overhead":
-        raise ConfigError(f"{name} is not a benchmark. There is: dllmx bench overhead")
-    _overhead(rest)
-    return 0
+    if name not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        raise ConfigError(f"{name} is not a benchmark of dllmx bench. There are: {known}.")
+    return int(importlib.import_module(COMMANDS[name]).run(name, rest))
 
 
-def _overhead(argv: list[str]) -> None:
-    arguments = split_arguments(argv, OWN, "bench overhead")
-    refuse_keys(arguments.overrides, REFUSED, "bench overhead")
-    prompt_length = _whole(arguments.own.get("prompt_length", "512"), "prompt_length")
-    rounds = _whole(arguments.own.get("rounds", "3"), "rounds")
+def run(name: str, argv: list[str]) -> int:
+    """``dllmx bench overhead``."""
+    command = f"bench {name}"
+    arguments = split_arguments(argv, OWN, command)
+    refuse_keys(arguments.overrides, REFUSED, command)
+    prompt_length = whole_number("prompt_length", arguments.own.get("prompt_length", "512"))
+    rounds = whole_number("rounds", arguments.own.get("rounds", "3"))
     from dllmx.cli.composing import compose_run
 
     config = compose_run(with_defaults(arguments.overrides))
-    from dllmx.runs.files import make_writable_folder
-
-    folder = make_writable_folder(Path(config.output) / "bench", "output")
+    folder = result_folder(config)
     report = _measure(config, prompt_length, rounds)
     console.results().print(_table(report))
-    console.notice(f"written: {_write(report, config, folder)}")
+    content = {"report": report.to_dict(), "config": described(config)}
+    write_result(name, config, folder, content)
+    return 0
 
 
 def with_defaults(overrides: list[str]) -> list[str]:
@@ -104,7 +129,8 @@ def _measure(config: RunConfig, prompt_length: int, rounds: int) -> OverheadRepo
     )
 
 
-def _whole(value: str, key: str) -> int:
+def whole_number(key: str, value: str) -> int:
+    """A whole number of at least 1. Raises ConfigError for anything else."""
     number = parse_number(key, value, 1)
     if number != int(number):
         raise ConfigError(f"{key}={value} must be a whole number, 1 or more.")
@@ -118,12 +144,12 @@ def _table(report: OverheadReport) -> Table:
         "prompt, response": f"{report.prompt_length}, {report.gen_length} tokens",
         "steps": f"{report.steps} ({report.full_steps} full)",
         "median step": f"{report.step_milliseconds:.1f} ms",
-        "decode / bare forwards": _ratio(report.ratio),
+        "decode / bare forwards": f"{report.ratio:.3f}",
         "  full steps": _ratio(report.ratio_full_steps),
         "  partial steps": _ratio(report.ratio_partial_steps),
         "sampler, cache policy, commit rule": f"{100 * report.decision_share:.1f} %",
         "outside matrix products and attention": f"{100 * report.outside_share:.1f} %",
-        "  the same for the bare forwards": _share(report.forward_outside_share),
+        "  the same for the bare forwards": f"{100 * report.forward_outside_share:.1f} %",
     }
     for name, value in rows.items():
         table.add_row(name, value)
@@ -134,20 +160,26 @@ def _ratio(value: float | None) -> str:
     return "none" if value is None else f"{value:.3f}"
 
 
-def _share(value: float | None) -> str:
-    return "none" if value is None else f"{100 * value:.1f} %"
+def result_folder(config: RunConfig) -> Path:
+    """<output>/bench, which can be written to. Raises ConfigError where it cannot."""
+    from dllmx.runs.files import make_writable_folder
+
+    return make_writable_folder(Path(config.output) / "bench", "output")
 
 
-def _write(report: OverheadReport, config: RunConfig, folder: Path) -> Path:
-    from dllmx.runs import describe, environment
+def described(config: RunConfig) -> str:
+    """The resolved configuration as YAML."""
+    from dllmx.runs import describe
+
+    return describe.config_yaml(config)
+
+
+def write_result(name: str, config: RunConfig, folder: Path, content: dict[str, Any]) -> None:
+    """Write ``content`` with the machine it was measured on, and say where."""
+    from dllmx.runs import environment
     from dllmx.runs.files import write_json
 
-    path = folder / f"overhead-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    content = {
-        "report": report.to_dict(),
-        "machine": environment.describe_machine(config.hardware.device),
-        "versions": environment.package_versions(),
-        "config": describe.config_yaml(config),
-    }
-    write_json(path, content)
-    return path
+    path = folder / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    machine = environment.describe_machine(config.hardware.device)
+    write_json(path, {**content, "machine": machine})
+    console.notice(f"written: {path}")
