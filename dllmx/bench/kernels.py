@@ -69,7 +69,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call. ``arguments`` makes fresh ones: a twin may overwrite its inputs.
+    """One call. ``arguments`` makes fresh ones, in order: a twin may overwrite its inputs.
 
     ``tolerance``: largest error of the numbers, relative to the largest of the twin's;
     ``differing``: largest share of whole numbers (tokens, labels, codes) that may differ, since
@@ -79,7 +79,7 @@ class Case:
     file: str
     function: str
     label: str
-    arguments: Callable[[Inputs], dict[str, Any]]
+    arguments: Callable[[Inputs], tuple[Any, ...]]
     operations: Callable[[Sizes], float] = lambda sizes: 0.0
     tolerance: float = 2e-2
     differing: float = 0.0
@@ -96,44 +96,84 @@ class Case:
         return found
 
 
-def _logits(inputs: Inputs, **options: Any) -> dict[str, Any]:
+def _logits(inputs: Inputs, all_measures: bool) -> tuple[Any, ...]:
     sizes = inputs.sizes
     logits = inputs.normal(sizes.rows, sizes.vocab) * 4
-    return {"logits": logits, "forbidden": sizes.vocab - 1, **options}
+    return logits, sizes.vocab - 1, all_measures, all_measures
 
 
-def _tokens(inputs: Inputs) -> dict[str, Any]:
+def _tokens(inputs: Inputs) -> tuple[Any, ...]:
     sizes = inputs.sizes
     logits = inputs.normal(sizes.rows, sizes.vocab)
-    return {"logits": logits, "token": inputs.below(sizes.vocab, sizes.rows)}
+    return logits, inputs.below(sizes.vocab, sizes.rows)
 
 
 def _attention(
     inputs: Inputs, rows: str, read: tuple[str, ...] = (), masked: bool = False
-) -> dict[str, Any]:
+) -> tuple[Any, ...]:
     sizes = inputs.sizes
     stored = (1, sizes.kv_heads, sizes.keys, sizes.size)
     q = inputs.normal(1, sizes.heads, getattr(sizes, rows), sizes.size)
     visible = torch.ones(1, sizes.keys, dtype=torch.bool, device=inputs.device)
     visible[:, : sizes.keys // 8] = False
-    return {
-        "q": q,
-        "keys": inputs.normal(*stored, seed=1),
-        "values": inputs.normal(*stored, seed=2),
-        "visible": visible if masked else None,
-        "read": read,
-    }
+    keys, values = inputs.normal(*stored, seed=1), inputs.normal(*stored, seed=2)
+    return q, keys, values, visible if masked else None, read
 
 
 def _attention_operations(sizes: Sizes, rows: str) -> float:
     return 4.0 * getattr(sizes, rows) * sizes.keys * sizes.heads * sizes.size
 
 
-def _vectors(inputs: Inputs) -> dict[str, Any]:
+def _scores(inputs: Inputs) -> tuple[Any, ...]:
+    """The block's attention at two steps: queries, keys and the log-sum-exp of their scores."""
+    sizes = inputs.sizes
+    both: list[Tensor] = []
+    for seed in (0, 2):
+        q = inputs.normal(sizes.heads, sizes.rows, sizes.size, seed=seed)
+        keys = inputs.normal(sizes.kv_heads, sizes.keys, sizes.size, seed=seed + 1)
+        grouped = q.float().reshape(sizes.kv_heads, -1, sizes.size)
+        scores = grouped @ keys.float().mT / sizes.size**0.5
+        both += [q, keys, scores.logsumexp(-1).view(sizes.heads, sizes.rows)]
+    return tuple(both)
+
+
+def _scores_operations(sizes: Sizes) -> float:
+    return 4.0 * sizes.heads * sizes.rows * sizes.keys * sizes.size
+
+
+def _proxies(inputs: Inputs) -> tuple[Any, ...]:
+    """A layer's centroids, norm and query projection, its keys, and the attention before."""
+    sizes = inputs.sizes
+    attention = sizes.heads * sizes.size
+    centroids = inputs.normal(sizes.clusters, sizes.width)
+    norm = torch.ones(sizes.width, device=inputs.device, dtype=inputs.dtype)
+    weight = inputs.normal(attention, sizes.width, seed=1) / sizes.width**0.5
+    keys = inputs.normal(sizes.kv_heads, sizes.keys, sizes.size, seed=2)
+    before = inputs.normal(
+        sizes.heads, sizes.clusters, sizes.keys, seed=3, dtype=torch.float32
+    ).softmax(-1)
+    return centroids, norm, 1e-5, weight, None, None, None, keys, before
+
+
+def _proxy_operations(sizes: Sizes) -> float:
+    attention = sizes.heads * sizes.size
+    return 2.0 * sizes.clusters * attention * (sizes.width + sizes.keys)
+
+
+def _states(inputs: Inputs, form: str) -> tuple[Any, ...]:
+    return inputs.normal(inputs.sizes.window, inputs.sizes.width), form
+
+
+def _stored(inputs: Inputs, form: str) -> tuple[Any, ...]:
+    module = import_module("dllmx.kernels.residual_quant")
+    return (module.quantise_torch(*_states(inputs, form)),)
+
+
+def _vectors(inputs: Inputs) -> tuple[Any, ...]:
     sizes = inputs.sizes
     start = inputs.spread(sizes.clusters, sizes.window).expand(sizes.layers, -1).contiguous()
     vectors = inputs.normal(sizes.layers, sizes.window, sizes.width)
-    return {"vectors": vectors, "start": start, "iterations": 5}
+    return vectors, start, 5
 
 
 def _kmeans_operations(sizes: Sizes) -> float:
@@ -141,10 +181,13 @@ def _kmeans_operations(sizes: Sizes) -> float:
 
 
 CASES: tuple[Case, ...] = (
-    Case("confidence", "confidence", "probability", _logits, tolerance=1e-4),
+    Case(
+        "confidence", "confidence", "probability",
+        partial(_logits, all_measures=False), tolerance=1e-4,
+    ),
     Case(
         "confidence", "confidence", "entropy and margin",
-        partial(_logits, with_entropy=True, with_margin=True), tolerance=1e-4,
+        partial(_logits, all_measures=True), tolerance=1e-4,
     ),
     Case("confidence", "probability_of", "", _tokens, tolerance=1e-4),
     Case(
@@ -168,6 +211,16 @@ CASES: tuple[Case, ...] = (
     Case(
         "spherical_kmeans", "batched_kmeans", "all layers", _vectors, _kmeans_operations,
         differing=0.02,
+    ),
+    Case("attention_drift", "scored_drift", "block", _scores, _scores_operations),
+    Case("proxy_drift", "refresh_proxies", "one layer", _proxies, _proxy_operations),
+    *(
+        Case("residual_quant", "quantise", form, partial(_states, form=form), differing=1e-3)
+        for form in ("nvfp4", "mxfp4", "int8", "fp8")
+    ),
+    *(
+        Case("residual_quant", "dequantise", form, partial(_stored, form=form), tolerance=1e-6)
+        for form in ("nvfp4", "mxfp4", "int8", "fp8")
     ),
 )  # fmt: skip
 

@@ -189,7 +189,11 @@ class BareForwards:
             shape=replace(model.shape, layers=1),
             weights=replace(model.weights, layers=layers),
         )
-        engine = Engine(cut, self._engine.canvas, self._engine.padding, session.needs.store)
+        kernels = getattr(self._engine, "kernels", None)
+        chosen = {} if kernels is None else {"kernels": kernels}
+        engine = Engine(
+            cut, self._engine.canvas, self._engine.padding, session.needs.store, **chosen
+        )
         engine.forward(SLOT, RowSet.of_span(0, length, 1, model.device))
         return engine
 

@@ -65,7 +65,7 @@ def test_a_kernel_that_disagrees_ends_with_1(
     from dllmx.kernels import confidence
 
     zeros = torch.zeros(8, dtype=torch.float64)
-    monkeypatch.setattr(confidence, "probability_of_triton", lambda **arguments: zeros)
+    monkeypatch.setattr(confidence, "probability_of_triton", lambda *arguments: zeros)
     arguments = ("interpret=true", "small=true", "only=probability_of")
     result = dllmx("bench", "kernels", *arguments)
     assert result.status == 1
