@@ -5,11 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from statistics import mean, median
 from typing import Any
 
+import torch
+
 from dllmx.bench.floors import Machine
 from dllmx.bench.forced import forced_session, refuse_guidance
+from dllmx.bench.overhead import parameter_count
 from dllmx.bench.steps import FULL, BareForwards, KindReport, Round, kind_reports, paired_round
 from dllmx.bench.timing import decision_share
 from dllmx.config.schema import RunConfig
@@ -18,6 +23,12 @@ from dllmx.models.model import Model
 
 POLICIES = ("baseline", "parallel", "fast-dllm", "entropycache", "archer", "polestar")
 MOST_ROUNDS = 5
+PEAK_STEPS = 6
+"""Steps in which a decode reaches its peak: its first is a full one."""
+
+COUNTER = "dllmx.bench.memory"
+"""Counts memory on the CPU."""
+
 PAIRED_FULL = 4
 """The first so many full steps of a decode are paired with a bare forward, then each so-manieth:
 full steps are alike and by far the longest."""
@@ -66,7 +77,7 @@ def measure_policies(
     setting: Setting,
     seconds: float,
     on_round: Callable[[str, int], None],
-    peak: Callable[[Callable[[], Session]], int] | None = None,
+    peak: Callable[[Callable[[], Session]], int | None] = lambda start: None,
 ) -> list[PolicyReport]:
     """Decode with each policy in turn, round after round, for about ``seconds``.
 
@@ -95,9 +106,32 @@ def measure_policies(
     for policy, config in configs.items():
         share = _share(model, config, setting, found[policy])
         start_session = _starter(model, config, setting)
-        peak_bytes = None if peak is None else peak(start_session)
-        reports.append(_report(policy, config, found[policy], share, peak_bytes))
+        reports.append(_report(policy, config, found[policy], share, peak(start_session)))
     return reports
+
+
+def decode_peak(start: Callable[[], Session]) -> int | None:
+    """Most bytes that the first steps of a decode hold at a time, weights included.
+
+    None on the CPU where nothing counts them.
+    """
+    session = start()
+    model = session.model
+    if model.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(model.device)
+        _take_steps(session)
+        return torch.cuda.max_memory_allocated(model.device)
+    if find_spec(COUNTER) is None:
+        return None
+    with import_module(COUNTER).LiveStorage([]) as live:
+        _take_steps(start())
+    weights = parameter_count(model) * model.weights.embed.element_size()
+    return int(live.peak) + weights
+
+
+def _take_steps(session: Session) -> None:
+    for _ in range(PEAK_STEPS):
+        session.step()
 
 
 def _session(model: Model, config: RunConfig, setting: Setting) -> Session:

@@ -82,7 +82,7 @@ def compose_policies(names: list[str], overrides: list[str]) -> dict[str, RunCon
 def _measure(
     configs: Mapping[str, RunConfig], setting: Setting, seconds: float
 ) -> list[PolicyReport]:
-    from dllmx.bench.decoding import measure_policies
+    from dllmx.bench.decoding import decode_peak, measure_policies
     from dllmx.models.loading import load_model
     from dllmx.runs import environment
 
@@ -95,6 +95,7 @@ def _measure(
         setting,
         seconds,
         lambda policy, number: console.notice(f"{policy}: round {number}"),
+        decode_peak,
     )
 
 

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
 import pytest
 from building import decode_config, random_model
 
 from dllmx.bench import decoding
-from dllmx.bench.decoding import MOST_ROUNDS, Setting, measure_policies
+from dllmx.bench.decoding import MOST_ROUNDS, Setting, decode_peak, measure_policies
 from dllmx.bench.floors import Machine
+from dllmx.bench.forced import forced_session
+from dllmx.bench.overhead import parameter_count
+from dllmx.decode.session import Session
 from dllmx.errors import ConfigError
 
 BLOCKS = {"name": "blocks", "gen_length": 32, "block_length": 8}
@@ -49,3 +56,39 @@ def test_guidance_is_refused() -> None:
     config = decode_config(BLOCKS | {"guidance": 1.0}, {"name": "none"}, {"name": "quota"})
     with pytest.raises(ConfigError, match="sampler.guidance=0"):
         measure_policies(random_model("llada"), {"x": config}, Setting(4, 1), 0, lambda *a: None)
+
+
+class Counted:
+    """Stands in for the counter of memory: remembers that it was open while steps were taken."""
+
+    peak = 1000
+
+    def __init__(self, known: list[object]) -> None:
+        assert known == []
+
+    def __enter__(self) -> Counted:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+def test_the_peak_is_what_lives_in_a_decode_and_the_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = ModuleType("counter")
+    vars(module)["LiveStorage"] = Counted
+    module.__spec__ = ModuleSpec("counter", None)
+    monkeypatch.setitem(sys.modules, "counter", module)
+    monkeypatch.setattr(decoding, "COUNTER", "counter")
+    model = random_model("llada")
+    started: list[Session] = []
+
+    def start() -> Session:
+        started.append(forced_session(model, CONFIGS["baseline"], 20, 1))
+        return started[-1]
+
+    assert decode_peak(start) == 1000 + 4 * parameter_count(model)
+    assert started[-1].sequences[0].step == decoding.PEAK_STEPS
+    monkeypatch.setattr(decoding, "COUNTER", "dllmx.bench.no_such_counter")
+    assert decode_peak(start) is None

@@ -8,6 +8,7 @@ import pytest
 from dllmx.bench import gpu_check
 from dllmx.bench.gpu_check import POLICIES, Budget, Part, dry_settings, gpu_settings, run_gpu_check
 from dllmx.config.schema import RunConfig
+from dllmx.models.model import Model
 
 PARTS = ("kernels", "tokens", "speed")
 
@@ -36,7 +37,7 @@ def test_a_part_that_breaks_does_not_stop_the_next(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(gpu_check, "_check_kernels", broken)
     monkeypatch.setattr(gpu_check, "_tokens", lambda config, prompts: [[1, 2]])
     report, _ = run(600)
-    assert report["failures"] == ["kernels: ValueError: no such kernel"]
+    assert report["failures"] == ["kernels: all of it: ValueError: no such kernel"]
     assert len(report["parts"]["tokens"]["results"]) == 2 * len(POLICIES)
     assert report["parts"]["speed"]["failures"] == []
 
@@ -55,6 +56,21 @@ def test_other_tokens_than_on_the_cpu_are_a_failure(monkeypatch: pytest.MonkeyPa
     assert len(part.failures) == 1
     assert part.failures[0].startswith("tiny-llada, baseline, kernels=torch: 1 tokens differ")
     assert {config.hardware.dtype for config in calls} == {"float32"}
+
+
+def test_a_policy_that_breaks_does_not_stop_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(model: Model, config: RunConfig, prompt_length: int, rate: float) -> dict[str, Any]:
+        if config.policy.name != "archer":
+            raise RuntimeError("out of memory")
+        return {"tokens_per_second": 1.0}
+
+    monkeypatch.setattr(gpu_check, "_speed", broken)
+    part = Part()
+    settings = replace(dry_settings(600), kernels=("torch",), rates=(2.0,))
+    gpu_check._measure_speed(settings, Budget.of(600), part, lambda line: None)
+    assert [found.get("policy") for found in part.results] == [None, "archer"]
+    assert len(part.failures) == len(POLICIES) - 1
+    assert "baseline, 2 tokens a step, kernels=torch: RuntimeError: out of memory" in part.failures
 
 
 def test_a_run_that_would_not_fit_is_skipped() -> None:
