@@ -167,7 +167,7 @@ def scan_row(  # type: ignore[no-untyped-def]
         if NOISE:
             added = tl.load(noise + column, mask=inside, other=0.0).to(tl.float64)
             perturbed = tl.div_rn(x, temperature).to(tl.float64) + added
-            improved = (perturbed > score) & (x > FLOOR)
+            improved = perturbed > score
             score = tl.where(improved, perturbed, score)
             drawn = tl.where(improved, column, drawn)
     top, chosen, rest, moment, second = merge_lanes(best, token, rest, moment, second, vocab)

@@ -176,7 +176,7 @@ def test_kernel_keeps_the_order_of_confidences_that_round_to_one() -> None:
 
 
 def test_kernel_with_a_forbidden_token_far_above_all_others() -> None:
-    values = torch.tensor([[500.0, 1.0, 0.0], [500.0, -torch.inf, -torch.inf]])
+    values = torch.tensor([[5000.0, 1.0, 0.0], [5000.0, -torch.inf, -torch.inf]])
     for suppressed in ((), (0,)):
         assert_twins_agree(values, 0, suppressed=suppressed)
         got = confidence_triton(values, 0, suppressed=suppressed)
