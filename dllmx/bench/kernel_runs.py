@@ -82,7 +82,9 @@ def _run(case: Case, inputs: Inputs, machine: Machine | None) -> KernelReport:
     assert kernel is not None
     arguments = case.arguments(inputs)
     result = kernel(*arguments)
-    error, differing = difference(result, plain(*case.arguments(inputs)))
+    for_plain = case.arguments(inputs)
+    expected = case.outputs(plain(*for_plain), for_plain)
+    error, differing = difference(case.outputs(result, arguments), expected)
     agrees = error <= case.tolerance and differing <= case.differing
     moved = sum(tensor.nbytes for tensor in (*_tensors(arguments), *_tensors(result)))
     operations = case.operations(inputs.sizes)

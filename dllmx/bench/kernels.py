@@ -73,7 +73,8 @@ class Case:
 
     ``tolerance``: largest error of the numbers, relative to the largest of the twin's;
     ``differing``: largest share of whole numbers (tokens, labels, codes) that may differ, since
-    sums in another order can turn a near tie.
+    sums in another order can turn a near tie. ``overwritten``: how many of the arguments, the last
+    ones, the call writes its result to.
     """
 
     file: str
@@ -83,11 +84,16 @@ class Case:
     operations: Callable[[Sizes], float] = lambda sizes: 0.0
     tolerance: float = 2e-2
     differing: float = 0.0
+    overwritten: int = 0
 
     @property
     def name(self) -> str:
         """As tables show it."""
         return f"{self.function}, {self.label}" if self.label else self.function
+
+    def outputs(self, result: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What the call gave: its ``result`` and the ``arguments`` that it wrote to."""
+        return (result, *arguments[len(arguments) - self.overwritten :])
 
     def twin(self, kind: str) -> Callable[..., Any] | None:
         """The function ending in ``kind`` ("torch" or "triton"); None where there is none."""
@@ -169,6 +175,33 @@ def _stored(inputs: Inputs, form: str) -> tuple[Any, ...]:
     return (module.quantise_torch(*_states(inputs, form)),)
 
 
+def _stored_and_norm(inputs: Inputs, form: str) -> tuple[Any, ...]:
+    """Kept states of a window, their centroids, and the norm that reads them."""
+    norm = torch.ones(inputs.sizes.width, device=inputs.device, dtype=inputs.dtype)
+    shape = inputs.sizes.window, inputs.sizes.width
+    centroids = inputs.normal(*shape, seed=1, dtype=torch.float32)
+    return *_stored(inputs, form), centroids, norm, 1e-5, inputs.dtype
+
+
+def _patch(inputs: Inputs) -> tuple[Any, ...]:
+    """A packet's layer inputs, norm and key/value projection, angles, and store of its rows."""
+    sizes = inputs.sizes
+    norm = torch.ones(sizes.width, device=inputs.device, dtype=inputs.dtype)
+    outputs = 2 * sizes.kv_heads * sizes.size
+    weight = inputs.normal(outputs, sizes.width, seed=1) / sizes.width**0.5
+    angles = inputs.normal(sizes.packet, sizes.size, seed=2, dtype=torch.float32)
+    rows = torch.arange(sizes.packet, device=inputs.device).flip(0)
+    store = torch.zeros(
+        2, sizes.kv_heads, sizes.packet, sizes.size, device=inputs.device, dtype=inputs.dtype
+    )
+    x = inputs.normal(sizes.packet, sizes.width)
+    return x, norm, 1e-5, weight, None, angles.cos(), angles.sin(), rows, store[0], store[1]
+
+
+def _patch_operations(sizes: Sizes) -> float:
+    return 4.0 * sizes.packet * sizes.width * sizes.kv_heads * sizes.size
+
+
 def _vectors(inputs: Inputs) -> tuple[Any, ...]:
     sizes = inputs.sizes
     start = inputs.spread(sizes.clusters, sizes.window).expand(sizes.layers, -1).contiguous()
@@ -222,6 +255,11 @@ CASES: tuple[Case, ...] = (
         Case("residual_quant", "dequantise", form, partial(_stored, form=form), tolerance=1e-6)
         for form in ("nvfp4", "mxfp4", "int8", "fp8")
     ),
+    *(
+        Case("residual_quant", "dequantise_normed", form, partial(_stored_and_norm, form=form))
+        for form in ("nvfp4", "mxfp4", "int8", "fp8")
+    ),
+    Case("patch_rows", "patch_rows", "one layer", _patch, _patch_operations, overwritten=2),
 )  # fmt: skip
 
 
