@@ -37,20 +37,48 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class HardwareConfig:
-    """Where and in which precision the model runs (``conf/hardware``)."""
+    """Where and in which precision the model runs (``conf/hardware``).
+
+    ``device_name``: text in the name of the GPU that the profile is for, ``memory_gb``: its memory;
+    ``peak_tflops``: its dense matrix products in 16-bit numbers, ``bandwidth_gbs``: its memory's.
+    None: any, or unknown.
+    """
 
     name: str
     device: str
     dtype: str
     kernels: str
     threads: int | None = None
+    attention: str = "sdpa"
+    device_name: str | None = None
+    memory_gb: float | None = None
+    peak_tflops: float | None = None
+    bandwidth_gbs: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("hardware.device", self.device, ("cpu", "cuda"))
         check_choice("hardware.dtype", self.dtype, ("float32", "bfloat16", "float16"))
-        check_choice("hardware.kernels", self.kernels, ("torch",))
+        check_choice("hardware.kernels", self.kernels, ("auto", "triton", "torch"))
+        check_choice("hardware.attention", self.attention, ("sdpa", "triton"))
         check_at_least("hardware.threads", self.threads, 1)
+        for key in ("memory_gb", "peak_tflops", "bandwidth_gbs"):
+            check_at_least(f"hardware.{key}", getattr(self, key), LEAST_RATE)
+        if self.device == "cpu" and self.device_name is not None:
+            raise ConfigError(
+                f"hardware={self.name} is for a GPU named {self.device_name}, not for "
+                "hardware.device=cpu. Use hardware=cpu."
+            )
 
+    @property
+    def chosen_kernels(self) -> str:
+        """``kernels`` with ``auto`` decided: triton on a GPU, torch on the CPU."""
+        if self.kernels != "auto":
+            return self.kernels
+        return "triton" if self.device == "cuda" else "torch"
+
+
+LEAST_RATE = 1e-3
+"""Smallest memory, peak and bandwidth of a profile: above zero, since times are divided by them."""
 
 LARGEST = 1000.0
 """Largest temperature and guidance scale; beyond it logits lose their precision."""

@@ -11,6 +11,7 @@ import torch
 from dllmx.config.schema import HardwareConfig, ModelConfig
 from dllmx.errors import ConfigError
 from dllmx.models.checkpoint import load_weights, read_shape
+from dllmx.models.device import check_machine
 from dllmx.models.families import check_ids, shape_of
 from dllmx.models.model import Model, ModelShape
 from dllmx.models.random_weights import random_weights
@@ -58,11 +59,8 @@ def load_shape(config: ModelConfig) -> ModelShape:
 
 
 def device_of(hardware: HardwareConfig) -> torch.device:
-    """The device that ``hardware`` names. ConfigError where this machine has none."""
-    if hardware.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            f"hardware={hardware.name} needs a CUDA device and PyTorch sees none; use hardware=cpu"
-        )
+    """The device that ``hardware`` names. ConfigError where the profile is not for this machine."""
+    check_machine(hardware)
     return torch.device(hardware.device)
 
 

@@ -35,7 +35,7 @@ ALLOWED_LINES = 2
         ("sampler.block_length=5", ["sampler.block_length=5", "divide", "32"]),
         ("sampler.temperature=-1", ["sampler.temperature=-1", "0"]),
         ("sampler.steps=16", ["sampler.steps=16", "commit=quota"]),
-        ("hardware=gpu", ["hardware=gpu", "Options of hardware: cpu, cuda"]),
+        ("hardware=gpu", ["hardware=gpu", "Options of hardware: a100-80gb, cpu, cuda"]),
         ("hardware.dtype=float64", ["hardware.dtype=float64", "bfloat16"]),
         ("model.path=/no/such/folder", ["model.path=/no/such/folder", "does not exist"]),
         ("logger=wandbb", ["logger=wandbb", "Did you mean wandb?"]),
