@@ -188,7 +188,8 @@ def patch_rows_triton(
 
 def tiles(rows: int, heads: int, size: int, element: int) -> Tiles:
     """Tiles for ``rows`` of ``heads`` key/value heads of ``size`` channels of ``element`` bytes."""
-    at_once = min(max(next_power_of_2(rows), SMALLEST_DOT), MOST_ROWS)
+    most = MOST_ROWS if element == 2 else SMALLEST_DOT  # products of float32 take many registers
+    at_once = min(max(next_power_of_2(rows), SMALLEST_DOT), most)
     pairs = SMALLEST_DOT if heads <= FEW_HEADS else 2 * SMALLEST_DOT
     pairs = min(pairs, max(next_power_of_2(size // 2), SMALLEST_DOT))
     return Tiles(at_once, pairs, 256 // element, warps=4, stages=3)

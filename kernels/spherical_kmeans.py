@@ -189,7 +189,7 @@ def update_kernel(  # type: ignore[no-untyped-def]
         total = tl.dot(is_member, x, total, input_precision=PRECISION)
         members += tl.sum(is_member, axis=1)
     means = total / tl.maximum(members, 1.0)[:, None]
-    is_filled = ((members > 0) & (cluster < COUNT))[:, None] & (column < width)[None, :]
+    is_filled = (members > 0)[:, None] & (column < width)[None, :]
     centroid = centroids + (layer * COUNT + cluster[:, None]) * width + column[None, :]
     tl.store(centroid, means, mask=is_filled)
     if tl.program_id(0) == 0:

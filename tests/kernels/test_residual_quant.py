@@ -186,6 +186,14 @@ def test_kernels_round_integers_at_ties(form: str, low: int, high: int) -> None:
         assert_encoded_alike(torch.cat([part, torch.tensor([float(low)])])[None], form)
 
 
+def test_the_int8_kernel_rounds_scales_at_ties_and_clamps_beside_the_coarsest() -> None:
+    halves = torch.linspace(1e-7, 200, 30).half()
+    above = torch.nextafter(halves, torch.full_like(halves, torch.inf))
+    largest = with_neighbours((halves.float() + above.float()) / 2 * 127)
+    assert_encoded_alike(torch.stack([largest, largest / 3], dim=1), "int8")
+    assert_encoded_alike(torch.tensor([[1.1e-5, -1.1e-5, 1e-6]]), "int8")  # 185 smallest scales
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_kernels_encode_zero_rows_and_tiny_rows_alike(form: str) -> None:
     x = torch.zeros(4, 40)
@@ -254,3 +262,12 @@ def test_the_normed_kernel_at_a_real_width_in_half_precision(form: str) -> None:
     torch.testing.assert_close(got.float(), expected.float(), rtol=2.5e-2, atol=1e-3)
     with pytest.raises(ValueError, match="centroids have strides"):
         dequantise_normed_triton(stored, values(3584, 2).T, weight, 1e-6, torch.bfloat16)
+
+
+def test_the_normed_kernel_rounds_the_states_before_the_norm() -> None:
+    """As a forward does, which holds them in its dtype; float16, which is rounded right here."""
+    stored, centroids = quantise_torch(values(4, 500), "int8"), values(4, 500, seed=1)
+    weight = values(1, 500, seed=2)[0].half()
+    arguments = stored, centroids, weight, 1e-6, torch.float16
+    got, expected = dequantise_normed_triton(*arguments), dequantise_normed_torch(*arguments)
+    assert float((got != expected).float().mean()) < 0.02
