@@ -19,6 +19,7 @@ COMMANDS = {
     "compare": ("dllmx.cli.compare", "hold two finished runs against each other"),
     "list": ("dllmx.cli.listing", "show models, policies, tasks and all other options"),
     "doctor": ("dllmx.cli.doctor", "say what this machine can run and what is missing"),
+    "plan": ("dllmx.cli.plan", "predict the least time of a decode on a GPU, without weights"),
     "bench": ("dllmx.cli.bench", "measure the time that decoding costs besides the model"),
     "train-tiny": ("dllmx.cli.train_tiny", "train the bundled models again"),
 }

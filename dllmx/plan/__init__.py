@@ -1,0 +1,1 @@
+"""Predicts what a decode costs on a GPU before it is run, without weights."""
