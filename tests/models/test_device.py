@@ -18,6 +18,7 @@ GPUS = [  # as PyTorch names them, with the bytes that it reports
     ("NVIDIA H100 PCIe", 84_930_000_000, "cuda"),
     ("NVIDIA H200", 150_100_000_000, "h200"),
     ("NVIDIA GH200 480GB", 101_500_000_000, "gh200"),
+    ("NVIDIA GH200 144G HBM3e", 150_900_000_000, "gh200"),
     ("NVIDIA GeForce RTX 4090", 25_400_000_000, "rtx4090"),
     ("NVIDIA GeForce RTX 4090 Laptop GPU", 17_100_000_000, "cuda"),
     ("NVIDIA L40S", 47_700_000_000, "cuda"),

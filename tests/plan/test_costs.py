@@ -41,8 +41,8 @@ def test_the_seconds_of_a_decode_are_those_of_its_steps() -> None:
     steps = [
         PlannedStep(FULL, (1280,), 1280, 32),
         PlannedStep(PARTIAL, (33,), 1280, 20),
-        PlannedStep(REFRESH, (80, 90, 70, 81), 1280, 44),
-        PlannedStep(PARTIAL, (33,), 1280, 3),
+        PlannedStep(REFRESH, (80, 90, 60, 81), 1280, 44),
+        PlannedStep(PARTIAL, (900,), 1280, 3),
     ]
     cost = decode_cost(found, steps, 9)
     assert cost.seconds == pytest.approx(sum(found.floor(step) for step in steps))
@@ -52,7 +52,7 @@ def test_the_seconds_of_a_decode_are_those_of_its_steps() -> None:
         (PARTIAL, 2),
     ]
     assert cost.kinds[2].predicted == 11.5
-    assert cost.kinds[1].rows == pytest.approx((80 + 13 * 90 + 13 * 70 + 81) / 28)
+    assert cost.kinds[1].rows == pytest.approx((80 + 13 * 90 + 13 * 60 + 81) / 28)
     assert cost.tokens_per_forward == 9 / 4
     assert cost.steps_of(PARTIAL) == 2
 
