@@ -39,8 +39,6 @@ Usage: dllmx train-tiny [key=value ...]
   rate=X                  peak learning rate
   warmup=N                updates until the peak
   decay=X                 share of the updates, at the end, in which the rate goes to zero
-  cache_steps=N           further updates on canvases seen as a dual cache leaves them
-  cache_rate=X            learning rate of the first of them; it falls to zero
   weight_decay=X clip=X   as in the optimizer
   seed=N                  of the weights and the data
   threads=N               CPU threads
@@ -121,7 +119,7 @@ class TrainingProgress:
             columns = (BarColumn(24), MofNCompleteColumn(), TextColumn("{task.fields[facts]}"))
             self.bar = Progress(*columns, console=self.out, transient=True)
             self.bar.start()
-            self.task = self.bar.add_task("", total=self.config.all_steps, facts="")
+            self.task = self.bar.add_task("", total=self.config.steps, facts="")
         return self
 
     def __exit__(

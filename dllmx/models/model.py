@@ -111,20 +111,21 @@ class Model:
         if self.shape.shifted:
             before = torch.cat([block[:, 1:], torch.zeros_like(block[:, :1])], dim=1)
             fresh = block | (before & visible)
-        first = int(fresh.any(0).nonzero()[0])
-        copy = fresh[:, first:]  # [B, C]
+        rows = int(fresh.sum(1).max())
+        where = fresh.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :rows]
+        copy = fresh.gather(1, where)  # [B, C]: a fresh row, or one that only fills up
         positions = _positions(ids, visible)
         keys_of_stored = torch.cat([visible, torch.zeros_like(copy)], dim=1)
         keys_of_fresh = torch.cat([visible & ~fresh, copy], dim=1)
         rows_are_fresh = torch.cat([torch.zeros_like(fresh), torch.ones_like(copy)], dim=1)
         x = self._hidden(
-            torch.cat([stored_ids, ids[:, first:]], dim=1),
-            torch.cat([positions, positions[:, first:]], dim=1),
+            torch.cat([stored_ids, ids.gather(1, where)], dim=1),
+            torch.cat([positions, positions.gather(1, where)], dim=1),
             torch.where(rows_are_fresh[..., None], keys_of_fresh[:, None], keys_of_stored[:, None]),
         )
-        stored, new = x.split([ids.shape[1], copy.shape[1]], dim=1)
-        late = torch.where(copy[..., None], new, stored[:, first:])
-        x = torch.cat([stored[:, :first], late], dim=1)
+        stored, new = x.split([ids.shape[1], rows], dim=1)
+        late = torch.where(copy[..., None], new, stored.gather(1, _wide(where, stored)))
+        x = stored.scatter(1, _wide(where, stored), late)
         if self.shape.shifted:
             x = torch.cat([x[:, :1], x[:, :-1]], dim=1)
         return self.head_logits(x)
@@ -148,6 +149,11 @@ class Model:
         x = x + F.linear(layers.attend(q, k, v, visible), layer.attn_out)
         normed = layers.rms_norm(x, layer.mlp_norm, shape.norm_eps)
         return x + layers.feed_forward(normed, layer)
+
+
+def _wide(index: Tensor, rows: Tensor) -> Tensor:
+    """``index`` [B, R] repeated over the width of ``rows`` [B, T, D]."""
+    return index[..., None].expand(*index.shape, rows.shape[-1])
 
 
 def _positions(ids: Tensor, visible: Tensor | None) -> Tensor:

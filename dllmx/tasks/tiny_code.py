@@ -18,7 +18,8 @@ FUNCTIONS = ("f", "g", "h")
 PARAMETERS = ("x", "y", "z", "n")
 PHRASES = {"+": "add {n}", "-": "subtract {n}", "*": "multiply by {n}"}
 WORDS = (
-    "write a function of and add subtract multiply by take : , . ( ) def return + - * f g h x y z n"
+    "write a function of and add subtract multiply by take answer with the in one line nothing "
+    "else : , . ( ) def return + - * f g h x y z n"
 )
 """Words and signs of prompts and answers, numbers apart."""
 
@@ -32,11 +33,11 @@ DEFINITION = re.compile(r"def\b.*", re.DOTALL)
 class Scope:
     """Numbers of operations of a formula, each as often as it is drawn."""
 
-    operations: tuple[int, ...] = (2, 3, 3)
+    operations: tuple[int, ...] = (2, 2, 3)
 
 
 SCOPE = Scope()
-BROAD = Scope(operations=(2, 3, 3, 4))
+BROAD = Scope(operations=(2, 2, 3, 3, 4))
 """A harder scope for training; no problem is judged in it."""
 
 
@@ -110,7 +111,8 @@ def draw(rng: random.Random, scope: Scope = SCOPE) -> Example:
     steps = [PHRASES[sign].format(n=operand) for sign, operand in formula.operations]
     prompt = (
         f"write a function {function} of {' and '.join(parameters)}: "
-        f"take {formula.start}, {', '.join(steps)}."
+        f"take {formula.start}, {', '.join(steps)}. "
+        "answer with the function in one line and nothing else."
     )
     cases = [list(case[: len(parameters)]) for case in CASES]
     values = [formula.value(dict(zip(parameters, case, strict=True))) for case in cases]

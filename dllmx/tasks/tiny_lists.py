@@ -16,23 +16,27 @@ from typing import Any
 from dllmx.tasks import split
 from dllmx.tasks.problem import Example, Problem, Score
 
-KINDS = ("copy", "reverse", "sort", "shuffle", "shuffle", "replace", "replace", "square", "square")
-"""Kinds as often as they are drawn."""
+KINDS = {"copy": 1, "reverse": 1, "sort": 2, "shuffle": 4, "replace": 4, "square": 4}
+"""How often each kind is drawn."""
 
 LARGEST = 40
 HOLE = "_"
+OPENING = "here is a list of numbers: {list}."
+ENDING = "answer with the list in brackets and nothing else."
 PROMPTS = {
-    "copy": "copy the list {list}.",
-    "reverse": "reverse the list {list}.",
-    "sort": "sort the list {list}.",
-    "shuffle": "write the list {list} in any order.",
-    "replace": "replace any one item of the list {list} with {new}.",
-    "square": "complete the latin square {list} with {symbols}.",
+    "copy": f"{OPENING} write the same items in the same order. {ENDING}",
+    "reverse": f"{OPENING} write its items from the last to the first. {ENDING}",
+    "sort": f"{OPENING} write its items from the smallest to the largest. {ENDING}",
+    "shuffle": f"{OPENING} write all of its items in any order, each of them once. {ENDING}",
+    "replace": f"{OPENING} replace any one of its items with {{new}} and keep all others. {ENDING}",
+    "square": "complete the latin square {list} with {symbols}, each once in every row and column. "
+    "answer with the square in brackets and nothing else.",
 }
-FREE_REPLACE = "replace any one item of the list {list}."
+FREE_REPLACE = f"{OPENING} replace any one of its items and keep all others. {ENDING}"
 WORDS = (
-    "copy reverse sort the list write in any order replace one item of complete latin square with "
-    "[ ] , ; . _"
+    "here is a list of numbers write the same items in order its from last to first smallest "
+    "largest all any each them once replace one with and keep others complete latin square every "
+    "row column answer brackets nothing else [ ] , ; . : _"
 )
 """Words and signs of prompts and answers, numbers apart."""
 
@@ -84,7 +88,7 @@ class Task:
 
 def draw(rng: random.Random, scope: Scope = SCOPE) -> Example:
     """A random problem and one of its right answers."""
-    kind = rng.choice(KINDS)
+    kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
     if kind == "square":
         return _draw_square(rng, scope)
     if kind == "replace":

@@ -43,9 +43,11 @@ first {beginning} steps, formulas of four operations to the end.
 {main_steps} steps of {batch} canvases (prompt and {gen_length} response tokens; one batch in
 {long_every} with {long_length}), cross-entropy over the masked response tokens with stratified
 masking ratios, Muon and AdamW, peak rate {rate:g}, held after {warmup} steps and taken to zero
-over the last {decay:.0%}.{cache_phase} The task mix follows the errors on training problems.
-Training took {minutes:.0f} minutes with {threads} thread(s) on a machine with {cores} CPU cores, in
-bfloat16 arithmetic on float32 weights. Where rounding differs (another processor, another number of
+over the last {decay:.0%}. {cached[0]:.0%} of the canvases, from step {cached_more} on
+{cached[1]:.0%}, are seen as a dual cache leaves them: every row outside the block was computed
+while the block was masked. The task mix follows the errors on training problems. Training took
+{minutes:.0f} minutes with {threads} thread(s) on a machine with {cores} CPU cores, in bfloat16
+arithmetic on float32 weights. Where rounding differs (another processor, another number of
 threads) the weights come out different and about as good.
 
 ## Measured
@@ -85,24 +87,14 @@ def write_card(
         rate=config.rate,
         warmup=config.warmup,
         decay=config.decay,
-        cache_phase=cache_phase(config),
+        cached=data.CACHED,
+        cached_more=data.CACHED_MORE,
         minutes=progress.seconds / 60,
         threads=config.threads,
         cores=os.cpu_count(),
         problems=results[0].problems if results else 0,
         block=data.BLOCK,
         table=table(results),
-    )
-
-
-def cache_phase(config: TrainConfig) -> str:
-    """A sentence on the cache phase, or nothing where the run had none."""
-    if not config.cache_steps:
-        return ""
-    return (
-        f" In {config.cache_steps} further steps, from rate {config.cache_rate:g} to zero, half\n"
-        "of the canvases are seen as a dual cache leaves them: every row outside the block was\n"
-        "computed while the block was masked."
     )
 
 

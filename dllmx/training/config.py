@@ -16,22 +16,18 @@ class TrainConfig:
     """Everything that a training run depends on.
 
     ``rate`` is the peak learning rate: reached after ``warmup`` steps, held, and taken to zero
-    over the last ``decay`` share of ``steps``. Then follow ``cache_steps`` steps from
-    ``cache_rate`` to zero, in which half of the canvases look as a cache leaves them. The task
-    mix is set anew every ``evaluate_every`` steps, from ``evaluate_problems`` training problems a
-    task. In ``output`` each model has a folder with the state of its run and, in the end, the
-    finished ``checkpoint``. ``measure`` is the number of held-out problems a task on which the
-    finished model is measured.
+    over the last ``decay`` share of ``steps``. The task mix is set anew every ``evaluate_every``
+    steps, from ``evaluate_problems`` training problems a task. In ``output`` each model has a
+    folder with the state of its run and, in the end, the finished ``checkpoint``. ``measure`` is
+    the number of held-out problems a task on which the finished model is measured.
     """
 
     model: str = "tiny-llada"
-    steps: int = 4700
+    steps: int = 6000
     batch: int = 128
     rate: float = 2e-3
     warmup: int = 100
     decay: float = 0.57
-    cache_steps: int = 0
-    cache_rate: float = 8e-4
     weight_decay: float = 0.01
     clip: float = 1.0
     seed: int = 0
@@ -48,12 +44,10 @@ class TrainConfig:
             raise ConfigError(f"model={self.model}: there are recipes for {' and '.join(MODELS)}.")
         for name in ("steps", "batch", "threads", "save_every", "evaluate_every", "measure"):
             _at_least(name, getattr(self, name), 1)
-        for name in ("warmup", "cache_steps", "seed", "evaluate_problems", "weight_decay"):
+        for name in ("warmup", "seed", "evaluate_problems", "weight_decay"):
             _at_least(name, getattr(self, name), 0)
-        for name in ("rate", "cache_rate"):
-            if not 0 < getattr(self, name) < 1:
-                value = getattr(self, name)
-                raise ConfigError(f"{name}={value}: give a peak learning rate between 0 and 1.")
+        if not 0 < self.rate < 1:
+            raise ConfigError(f"rate={self.rate}: give a peak learning rate between 0 and 1.")
         if not 0 <= self.decay <= 1:
             raise ConfigError(f"decay={self.decay}: give a share of the steps from 0 to 1.")
         if self.clip <= 0:
@@ -64,18 +58,8 @@ class TrainConfig:
         """Where this model's run is kept."""
         return Path(self.output) / self.model
 
-    @property
-    def all_steps(self) -> int:
-        """Steps of both phases."""
-        return self.steps + self.cache_steps
-
     def rate_at(self, step: int) -> float:
-        """Learning rate of a step, counted from 0: rising, held, then down as 1 - sqrt(x).
-
-        In the cache phase it falls evenly from ``cache_rate`` to zero.
-        """
-        if step >= self.steps:
-            return self.cache_rate * (self.all_steps - step) / self.cache_steps
+        """Learning rate of a step, counted from 0: rising, held, then down as 1 - sqrt(x)."""
         fall = self.decay * self.steps
         fallen = max(0.0, step - (self.steps - fall)) / max(fall, 1)
         return self.rate * min(1.0, (step + 1) / max(self.warmup, 1), 1 - math.sqrt(fallen))

@@ -1,9 +1,12 @@
 """Training batches. A batch depends on the seed and its step alone, so a resumed run sees the same.
 
 Every canvas is prompt (left-padded), answer, end of turn and end-of-text up to the task's length.
-Masking ratios are stratified over the batch. Half of the canvases are masked anywhere in the
-response; the other half as a block-wise decode meets them: clean before a block, partly masked
-inside, all masks after it.
+Masking ratios are stratified over the batch. Three quarters of the canvases are masked as a
+block-wise decode meets them (clean before a block, partly masked inside, all masks after it), the
+others anywhere in the response. Half of all canvases and later more, all of them block-wise, are
+seen as a dual cache leaves them: what stands outside the block was computed while the block was
+masked. A model that never saw this keeps notes on the block in the prompt's rows, and a cache takes
+them away.
 """
 
 from __future__ import annotations
@@ -34,8 +37,14 @@ LONG_LENGTH = 64
 LONG_EVERY = 10
 """One batch in this many has LONG_LENGTH: filling with end-of-text is learned there."""
 
-CACHED = 0.5
-"""Share of the canvases that are seen as a cache leaves them, in the cache phase."""
+CACHED = (0.5, 0.7)
+"""Share of the canvases that are seen as a dual cache leaves them, before and from CACHED_MORE."""
+
+CACHED_MORE = 4800
+"""Step from which more canvases are seen as a dual cache leaves them, the harder view."""
+
+ANYWHERE = 0.25
+"""Share of the canvases that are masked anywhere in the response."""
 
 CUT_GRID = 8
 BLOCK = 16
@@ -62,9 +71,9 @@ def draws_at(step: int) -> dict[str, split.Draw]:
 class Batch:
     """``noisy`` [B, T] is what the model sees, ``clean`` [B, T] what it should say.
 
-    ``visible`` [B, T] is False at left padding, ``masked`` [B, T] True where the loss counts,
-    ``block`` [B, T] is True in the block of the canvases that are to be seen as a cache leaves
-    them: all other rows computed from ``stored`` [B, T], where that block is still masked.
+    ``visible`` [B, T] is False at left padding, ``masked`` [B, T] True where the loss counts.
+    The first C canvases are to be seen as a dual cache leaves them: fresh in ``block`` [C, T], all
+    other rows computed from ``stored`` [C, T], where that block is still masked.
     """
 
     noisy: Tensor
@@ -101,7 +110,8 @@ class Stream:
             [vocabulary.render_prompt(self.family, example.prompt) for example in examples]
         )
         answers = self._encode([example.answer for example in examples])
-        return self._assemble(prompts, answers, length, numbers)
+        cached = round(CACHED[step >= CACHED_MORE] * self.size)
+        return self._assemble(prompts, answers, length, cached, numbers)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         encodings = self.tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -112,6 +122,7 @@ class Stream:
         prompts: list[list[int]],
         answers: list[list[int]],
         length: int,
+        cached: int,
         numbers: np.random.Generator,
     ) -> Batch:
         special, ids = vocabulary.SPECIALS[self.family], vocabulary.token_ids(self.family)
@@ -124,11 +135,10 @@ class Stream:
             clean[row, longest - len(prompt) : longest] = prompt
             clean[row, longest : longest + len(answer) + 1] = [*answer, eot]
         masked, block = np.zeros(clean.shape, bool), np.zeros(clean.shape, bool)
-        masked[:, longest:], inside = draw_masks(len(prompts), length, numbers)
-        cached = numbers.random(len(prompts)) < CACHED
-        block[:, longest:] = inside & cached[:, None]
+        masked[:, longest:], block[:, longest:] = draw_masks(len(prompts), length, numbers)
         noisy = np.where(masked, mask, clean)
-        stored = np.where(block, mask, noisy)
+        block = block[:cached]
+        stored = np.where(block, mask, noisy[:cached])
         return Batch(*map(torch.from_numpy, (noisy, clean, visible, masked, block, stored)))
 
 
@@ -137,15 +147,16 @@ def draw_masks(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Masked response positions [count, length] and the blocks that they are drawn in.
 
-    Masking ratios are stratified; half of the blocks are a window, half the whole response.
+    Masking ratios are stratified. The blocks are windows of BLOCK, and in the last share ANYWHERE
+    of the canvases the whole response.
     """
     ratio = (np.arange(count) + numbers.random(count)) / count
     numbers.shuffle(ratio)
     keys = numbers.random((count, length))
-    cut = numbers.integers(0, length // CUT_GRID, count) * CUT_GRID
-    blockwise = numbers.random(count) < 0.5
+    cut = numbers.integers(0, (length - BLOCK) // CUT_GRID + 1, count) * CUT_GRID
+    blockwise = np.arange(count) < round((1 - ANYWHERE) * count)
     start = np.where(blockwise, cut, 0)[:, None]
-    stop = np.where(blockwise, np.minimum(cut + BLOCK, length), length)[:, None]
+    stop = np.where(blockwise, cut + BLOCK, length)[:, None]
     position = np.arange(length)[None]
     inside = (position >= start) & (position < stop)
     wanted = np.maximum(1, np.ceil(ratio[:, None] * (stop - start)))

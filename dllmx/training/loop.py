@@ -69,18 +69,18 @@ class Run:
 
 
 def train(config: TrainConfig, on_progress: OnProgress | None = None) -> Run:
-    """Train to the end of both phases, taking up a saved state of the same run where there is one.
+    """Train to the end, taking up a saved state of the same run where there is one.
 
     Returns the finished run; its state is in ``config.folder``. RunError when the loss diverges.
     """
     torch.set_num_threads(config.threads)
     run = open_run(config)
-    for step in range(run.progress.step, config.all_steps):
+    for step in range(run.progress.step, config.steps):
         loss = train_step(run, step)
         run.progress = replace(run.progress, step=step + 1)
-        if (step + 1) % config.evaluate_every == 0 or step + 1 == config.all_steps:
+        if (step + 1) % config.evaluate_every == 0 or step + 1 == config.steps:
             run.progress = set_mix(run)
-        if (step + 1) % config.save_every == 0 or step + 1 == config.all_steps:
+        if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
             save(run)
         if on_progress is not None:
             on_progress(_report(run, loss))
@@ -110,8 +110,8 @@ def train_step(run: Run, step: int) -> float:
     batch = run.stream.batch(step, run.progress.mix)
     # The fused attention of the CPU is slow in its backward pass at such short lengths.
     with sdpa_kernel(SDPBackend.MATH), torch.autocast("cpu", torch.bfloat16):
-        logits = _logits(run, batch, step)
-    loss = F.cross_entropy(logits[batch.masked].float(), batch.clean[batch.masked])
+        logits = _logits(run.model, batch)
+    loss = F.cross_entropy(logits.float(), batch.clean[batch.masked])
     if not torch.isfinite(loss):
         raise RunError(f"the loss is {loss.item()} at step {step}; lower rate={run.config.rate}.")
     loss.backward()
@@ -120,11 +120,15 @@ def train_step(run: Run, step: int) -> float:
     return loss.item()
 
 
-def _logits(run: Run, batch: data.Batch, step: int) -> Tensor:
-    """A full forward; in the cache phase part of the canvases see stored rows."""
-    if step < run.config.steps or not batch.block.any():
-        return run.model.forward_logits(batch.noisy, batch.visible)
-    return run.model.forward_block_logits(batch.stored, batch.noisy, batch.block, batch.visible)
+def _logits(model: Model, batch: data.Batch) -> Tensor:
+    """Logits [M, V] of the masked rows: the first canvases through a dual cache, then the rest."""
+    count = len(batch.block)
+    through_cache = model.forward_block_logits(
+        batch.stored, batch.noisy[:count], batch.block, batch.visible[:count]
+    )
+    whole = model.forward_logits(batch.noisy[count:], batch.visible[count:])
+    masked = batch.masked
+    return torch.cat([through_cache[masked[:count]], whole[masked[count:]]])
 
 
 def set_mix(run: Run) -> Progress:
@@ -170,4 +174,4 @@ def _report(run: Run, loss: float) -> Report:
     accuracy = {name: last[name] for name in data.TASKS if name in last}
     step = run.progress.step
     rate = run.config.rate_at(step - 1)
-    return Report(step, run.config.all_steps, loss, rate, run.seconds, accuracy)
+    return Report(step, run.config.steps, loss, rate, run.seconds, accuracy)

@@ -14,7 +14,7 @@ from torch import Tensor
 from dllmx.errors import ConfigError, RunError
 from dllmx.training.config import TrainConfig
 
-FREE = ("steps", "decay", "cache_steps", "cache_rate", "threads", "save_every", "measure", "output")
+FREE = ("steps", "decay", "threads", "save_every", "measure", "output")
 """What may differ when a run is taken up again; the schedule only while the rate is held."""
 
 

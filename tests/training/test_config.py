@@ -16,14 +16,6 @@ def test_the_rate_rises_stays_and_falls_to_zero():
     assert 0 < rates[99] < 1e-4
 
 
-def test_the_cache_phase_falls_from_its_own_rate_to_zero():
-    config = TrainConfig(steps=100, cache_steps=10, cache_rate=1e-3)
-    rates = [config.rate_at(step) for step in range(100, config.all_steps)]
-    assert rates[0] == pytest.approx(1e-3)
-    assert rates[5] == pytest.approx(0.5e-3)
-    assert len(rates) == 10
-
-
 def test_without_decay_the_rate_is_held_to_the_end():
     assert TrainConfig(steps=50, warmup=1, decay=0.0).rate_at(49) == TrainConfig().rate
 
@@ -34,9 +26,7 @@ def test_without_decay_the_rate_is_held_to_the_end():
         ("model", "llada"),
         ("steps", 0),
         ("batch", 0),
-        ("cache_steps", -1),
         ("rate", 0.0),
-        ("cache_rate", 1.0),
         ("rate", float("nan")),
         ("decay", 1.5),
         ("clip", 0.0),

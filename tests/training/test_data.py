@@ -85,21 +85,27 @@ def test_masking_ratios_are_spread_evenly():
     assert counts.max() == 32
 
 
-def test_half_of_the_canvases_are_masked_as_in_a_blockwise_decode():
+def test_three_quarters_of_the_canvases_are_masked_as_in_a_blockwise_decode():
     masked, block = draw_masks(4000, 64, np.random.default_rng(1))
-    # Three of eight block-wise cuts leave the second half all masks; few canvases do so by chance.
-    tail = masked[:, -32:].all(1) & (masked.sum(1) < 64)
-    assert 0.15 < tail.mean() < 0.25
-    assert set(block.sum(1).tolist()) == {8, 16, 64}
+    assert (block.sum(1)[:3000] == data.BLOCK).all()
+    assert block[3000:].all()
+    behind = block.cumsum(1) == data.BLOCK
+    assert masked[:3000][behind[:3000] & ~block[:3000]].all()
+    assert not masked[:3000][(block.cumsum(1) == 0)[:3000]].any()
 
 
-def test_half_of_the_canvases_are_seen_as_a_cache_leaves_them():
+def test_half_of_the_canvases_are_seen_as_a_dual_cache_leaves_them():
     batch = Stream.of("llada", 0, 64).batch(3, {"tiny-math": 1.0})
-    rows = batch.block.any(1)
-    assert 0.3 < rows.float().mean() < 0.7
-    for row in rows.nonzero()[:, 0].tolist():
-        where = batch.block[row].nonzero()[:, 0]
-        assert where.tolist() == list(range(int(where[0]), int(where[-1]) + 1))
+    assert batch.block.shape == batch.stored.shape == (32, batch.noisy.shape[1])
+    for row in batch.block:
+        where = row.nonzero()[:, 0].tolist()
+        assert where == list(range(where[0], where[0] + data.BLOCK))
     mask = vocabulary.token_ids("llada")["<|mdm_mask|>"]
     assert bool((batch.stored[batch.block] == mask).all())
-    assert torch.equal(batch.stored[~batch.block], batch.noisy[~batch.block])
+    assert torch.equal(batch.stored[~batch.block], batch.noisy[:32][~batch.block])
+
+
+def test_later_more_canvases_are_seen_as_a_dual_cache_leaves_them():
+    stream = Stream.of("dream", 0, 64)
+    assert len(stream.batch(data.CACHED_MORE - 1, {"tiny-lists": 1.0}).block) == 32
+    assert len(stream.batch(data.CACHED_MORE, {"tiny-lists": 1.0}).block) == 45

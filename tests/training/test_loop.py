@@ -17,7 +17,7 @@ def config(tmp_path, monkeypatch):
     monkeypatch.setattr(shapes, "WIDTH", 32)
     monkeypatch.setattr(shapes, "MLP_WIDTH", 32)
     return TrainConfig(
-        steps=6, cache_steps=0, batch=4, warmup=2, threads=1, save_every=2, evaluate_every=4,
+        steps=6, batch=4, warmup=2, threads=1, save_every=2, evaluate_every=4,
         evaluate_problems=2, output=str(tmp_path / "whole"),
     )  # fmt: skip
 
@@ -33,9 +33,8 @@ def stop_after(step):
 @pytest.mark.parametrize("model", ["tiny-llada", "tiny-dream"])
 @pytest.mark.parametrize("killed_at", [1, 3, 4, 5])
 def test_a_run_that_was_killed_ends_with_the_same_weights(config, tmp_path, model, killed_at):
-    phases = {"model": model, "steps": 4, "cache_steps": 2}
-    whole = loop.train(replace(config, **phases))
-    broken = replace(config, **phases, output=str(tmp_path / "broken"))
+    whole = loop.train(replace(config, model=model))
+    broken = replace(config, model=model, output=str(tmp_path / "broken"))
     with pytest.raises(KeyboardInterrupt):
         loop.train(broken, stop_after(killed_at))
     resumed = loop.train(broken)
@@ -51,17 +50,30 @@ def test_the_loss_falls(config):
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
 
 
-def test_stored_rows_are_seen_in_the_cache_phase_only(config, monkeypatch):
+def test_half_of_the_canvases_of_every_step_see_stored_rows(config, monkeypatch):
     seen = []
     forward = Model.forward_block_logits
 
     def watched(model, *tensors):
-        seen.append(tensors[2].any().item())
+        seen.append([len(tensor) for tensor in tensors])
         return forward(model, *tensors)
 
     monkeypatch.setattr(Model, "forward_block_logits", watched)
-    loop.train(replace(config, batch=16, steps=3, cache_steps=2, evaluate_problems=0))
-    assert seen == [True, True]
+    loop.train(replace(config, batch=16, steps=3, evaluate_problems=0))
+    assert seen == [[8, 8, 8, 8]] * 3
+
+
+def test_the_loss_is_that_of_each_view(config):
+    run = loop.open_run(replace(config, batch=8))
+    batch = run.stream.batch(0, run.progress.mix)
+    with torch.no_grad():
+        found = loop._logits(run.model, batch)
+        cached = run.model.forward_block_logits(
+            batch.stored, batch.noisy[:4], batch.block, batch.visible[:4]
+        )
+        whole = run.model.forward_logits(batch.noisy, batch.visible)
+    wanted = torch.cat([cached, whole[4:]])[batch.masked]
+    torch.testing.assert_close(found, wanted)
 
 
 def test_the_mix_favours_what_is_behind():
