@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 # One thread a process: tests run side by side, and small matrices gain nothing from more.
@@ -20,3 +21,10 @@ os.environ["WANDB_MODE"] = "offline"
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(autouse=True)
+def _no_debug_left_behind():
+    """``--debug`` sets a variable of the process, which would show tracebacks in later tests."""
+    yield
+    os.environ.pop("DLLMX_DEBUG", None)
