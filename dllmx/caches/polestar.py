@@ -22,7 +22,7 @@ from dllmx.caches.polestar_clusters import (
     cluster_layer,
     members_of,
     patched_states,
-    proxy_attention,
+    refreshed_proxies,
 )
 from dllmx.caches.polestar_config import Config
 from dllmx.caches.polestar_window import Segment, block_rows, row_before, segments_of, window_of
@@ -34,10 +34,9 @@ from dllmx.engine.interface import (
     Needs,
     Plan,
     Rows,
+    Scores,
     View,
 )
-from dllmx.kernels.attention_drift import attention_drift_torch
-from dllmx.kernels.proxy_drift import proxy_drift_torch
 
 __all__ = ["Cache", "Config"]
 
@@ -48,12 +47,13 @@ class Cache(CachePolicy):
     needs = Needs(
         store=frozenset({"k", "v", "k_unrotated"}),
         layer_hook=True,
-        attention=AttentionRequest("head_rows", layers=(-1,)),
+        attention=AttentionRequest("scores", layers=(-1,)),
         publishes=frozenset({"drift", "packet"}),
     )
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.needs = replace(self.needs, held=config.held_bytes)
         if not config.centroids:
             self.needs = replace(self.needs, store=frozenset({"k", "v"}), layer_hook=False)
         elif config.proxy_rotation == "mean":
@@ -63,7 +63,7 @@ class Cache(CachePolicy):
         self.window = self.block_rows = self.packet = NOTHING
         self.refreshing = False
         self.decoded_last = self.decoded = 0
-        self.block_attention: Tensor | None = None
+        self.block_scores: Scores | None = None
         self.note: dict[str, Any] = {}
 
     def enter_block(self, view: View) -> None:
@@ -99,9 +99,7 @@ class Cache(CachePolicy):
             return None
         clusters = self.layers[context.layer]
         states = patched_states(clusters, context)
-        proxies = proxy_attention(clusters, context)
-        drift = proxy_drift_torch(proxies, clusters.proxies)
-        clusters.proxies = proxies
+        drift, clusters.proxies = refreshed_proxies(clusters, context)
         if not self.refreshing:
             return None
         self._choose_packet(drift, clusters, context.is_last)
@@ -114,11 +112,11 @@ class Cache(CachePolicy):
         view.signals["packet"] = self.packet
         if "drift" not in view.read_signals:
             return
-        (attention,) = view.attention.values()
+        (scores,) = view.scores.values()
         drift = None
-        if view.block_step > 0 and self.block_attention is not None:
-            drift = attention_drift_torch(attention, self.block_attention).cpu()
-        self.block_attention = attention
+        if view.block_step > 0 and self.block_scores is not None:
+            drift = view.kernels.scored_drift(*scores, *self.block_scores).cpu()
+        self.block_scores = scores
         view.signals["drift"] = drift
 
     def after(self, view: View) -> None:

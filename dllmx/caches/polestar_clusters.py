@@ -11,7 +11,8 @@ from torch import Tensor
 from dllmx.caches.polestar_states import HeldStates, hold
 from dllmx.caches.polestar_window import Segment
 from dllmx.engine.interface import LayerContext
-from dllmx.kernels.proxy_drift import proxy_attention_torch
+from dllmx.kernels.choice import Kernels
+from dllmx.kernels.proxy_drift import ProxyDrift
 from dllmx.kernels.spherical_kmeans import Clusters, spherical_kmeans_torch
 
 
@@ -35,7 +36,7 @@ class LayerClusters:
 
     def hold(self, states: Tensor, form: str) -> None:
         """Keep the members' inputs [n, D], as ``form`` says, around the present centroids."""
-        self.held = hold(states, self.centroids[self.labels], form)
+        self.held = hold(states, self.centroids[self.labels], form, self.held.kernels)
 
     def states(self) -> Tensor:
         """The members' inputs [n, D] in float32, as they are kept."""
@@ -51,8 +52,9 @@ class LayerClusters:
 class Clustering:
     """How a layer's inputs are clustered and kept; see ``conf/cache/polestar.yaml``.
 
-    ``generator`` (CPU) draws the first members and those of emptied clusters; without one they are
-    evenly spaced, and an emptied cluster keeps its centroid. ``at_places``: proxies are rotated to
+    ``generator`` (CPU) draws the first members and those of emptied clusters, which only plain
+    PyTorch operations do, whatever the run's kernels; without one the first members are evenly
+    spaced, and an emptied cluster keeps its centroid. ``at_places``: proxies are rotated to
     the mean position of their members, else not at all.
     """
 
@@ -71,22 +73,30 @@ def cluster_layer(context: LayerContext, how: Clustering) -> LayerClusters:
     sides = x.split([segment.positions.numel() for segment in how.segments])
     found, labels, offset = [], [], 0
     for segment, side in zip(how.segments, sides, strict=True):
-        clusters = _clustered(side, segment.clusters, how.iterations, how.generator)
+        if how.generator is None:
+            clusters = _spread(side, segment.clusters, how.iterations, context.kernels)
+        else:
+            clusters = _clustered(side, segment.clusters, how.iterations, how.generator)
         labels.append(clusters.labels + offset)
         offset += segment.clusters
         found.append(clusters)
     centroids = torch.cat([clusters.centroids for clusters in found])
     counts = torch.cat([clusters.counts for clusters in found])
     label = torch.cat(labels)
-    held = hold(x, centroids[label], how.form)
+    held = hold(x, centroids[label], how.form, context.kernels)
     places = _mean_places(members, label, counts) if how.at_places else None
-    proxies = _proxies(centroids, places, context)
+    proxies = _proxies(centroids, places, None, context).attention
     return LayerClusters(centroids, counts, members, label, held, places, proxies)
 
 
 def proxy_attention(clusters: LayerClusters, context: LayerContext) -> Tensor:
     """P [H, K, T]: the centroids' attention over stored keys and those fresh in ``context``."""
-    return _proxies(clusters.centroids, clusters.places, context)
+    return _proxies(clusters.centroids, clusters.places, None, context).attention
+
+
+def refreshed_proxies(clusters: LayerClusters, context: LayerContext) -> ProxyDrift:
+    """``proxy_attention``, and how far it moved since ``clusters.proxies``."""
+    return _proxies(clusters.centroids, clusters.places, clusters.proxies, context)
 
 
 def patched_states(clusters: LayerClusters, context: LayerContext) -> Tensor:
@@ -108,19 +118,22 @@ def members_of(clusters: LayerClusters, chosen: Tensor) -> Tensor:
     return clusters.members[torch.isin(clusters.labels, chosen)]
 
 
-def _proxies(centroids: Tensor, places: Tensor | None, context: LayerContext) -> Tensor:
-    queries = context.queries(centroids.to(context.x.dtype), places)
+def _proxies(
+    centroids: Tensor, places: Tensor | None, previous: Tensor | None, context: LayerContext
+) -> ProxyDrift:
     name, fresh = ("k_unrotated", context.k_unrotated) if places is None else ("k", context.k)
-    return proxy_attention_torch(queries, context.store[name].index_copy(1, context.rows, fresh))
+    keys = context.store[name].index_copy(1, context.rows, fresh)
+    return context.refresh_proxies(centroids.to(context.x.dtype), places, keys, previous)
 
 
-def _clustered(
-    x: Tensor, count: int, iterations: int, generator: torch.Generator | None
-) -> Clusters:
+def _spread(x: Tensor, count: int, iterations: int, kernels: Kernels) -> Clusters:
+    start = torch.linspace(0, x.shape[0] - 1, count).round().long().to(x.device)
+    found = kernels.batched_kmeans(x[None], start[None], iterations)
+    return Clusters(*(values[0] for values in found))
+
+
+def _clustered(x: Tensor, count: int, iterations: int, generator: torch.Generator) -> Clusters:
     rows = x.shape[0]
-    if generator is None:
-        start = torch.linspace(0, rows - 1, count).round().long()
-        return spherical_kmeans_torch(x, start, iterations)
     start = torch.randperm(rows, generator=generator)[:count]
 
     def spare() -> Tensor:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dllmx.caches.polestar_states import RESIDUAL_FORMATS
+from dllmx.caches.polestar_states import RESIDUAL_FORMATS, held_bytes
 from dllmx.config.ranges import check_at_least, check_between, check_choice
+from dllmx.engine.interface import Sizes
 from dllmx.errors import ConfigError
 
 
@@ -61,3 +62,15 @@ class Config:
         limit = self.tau_upd if own is None else own
         assert limit is not None
         return limit
+
+    def held_bytes(self, sizes: Sizes) -> int:
+        """Bytes of the window's inputs, centroids and proxies, and of the last step's scores."""
+        rows = min((self.prefix_blocks + self.suffix_blocks) * sizes.block_length, sizes.length)
+        clusters = min(self.centroids, rows)
+        window = held_bytes(self.residual_format, rows, sizes.width, sizes.value_bytes)
+        indices = 16 * (rows + clusters)  # members and their labels, counts and places
+        centroids = 4 * clusters * (sizes.width + sizes.heads * sizes.length)
+        queries = sizes.heads * sizes.block_length * (sizes.head_dim * sizes.value_bytes + 4)
+        keys = sizes.kv_heads * sizes.length * sizes.head_dim * sizes.value_bytes
+        layers = sizes.layers if self.centroids else 0
+        return layers * (window + indices + centroids) + queries + keys

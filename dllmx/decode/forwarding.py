@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dllmx.decode.prediction import guided, propose
+from dllmx.decode.prediction import guided, is_plain, propose
 from dllmx.decode.work import Outcome, Work, grouped
 from dllmx.engine.interface import NOTHING, LayerContext, Prediction, Rows
 from dllmx.engine.rows import RowSet, SlotSet
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 LOGIT_ROWS = 256
 """Rows whose logits exist at one time; bounds the memory of the largest vocabulary."""
+
+MEASURED_LOGITS = {"cpu": 2**18, "cuda": 2**22}
+"""Logits that plain PyTorch measures at one time, as it keeps several values of each: few on the
+CPU, where they stay in its cache, more on a GPU, where every operation costs a launch.
+"""
 
 
 def run_works(session: Session, works: Sequence[Work]) -> list[Outcome]:
@@ -147,23 +152,36 @@ def _propose(
     """Proposals of each work, on the host; ``index`` [N] picks from ``hidden`` [b, R, D]."""
     model, sampling = session.model, session.config.sampler
     measures = session.rule_needs.measures | session.needs.measures
-    picked = _pick(hidden, index)
+    picked = _pick(hidden, index)  # [N, D]
     other = _pick(hidden[len(group) :], index) if session.guided else None
     noise = [
         (rows.numel(), session.noise[work.member]) for rows, work in zip(index, group, strict=True)
     ]
     standing = torch.cat([session.sequences[work.member].tokens[work.wanted] for work in group])
     standing = standing.to(model.device, non_blocking=True)
-    chunks = []
+    found, size = [], _rows_at_once(session)
     for lo in range(0, picked.shape[0], LOGIT_ROWS):
-        chunk = slice(lo, lo + LOGIT_ROWS)
-        logits = model.head_logits(picked[chunk]).float()
-        if other is not None:
-            base = model.head_logits(other[chunk]).float()
-            logits = guided(logits, base, sampling.guidance)
-        runs = _window(noise, lo, lo + LOGIT_ROWS)
-        chunks.append(propose(logits, sampling, model.shape, measures, runs, standing[chunk]))
-    return _to_host(chunks, [rows.numel() for rows in index])
+        logits = model.head_logits(picked[lo : lo + LOGIT_ROWS])
+        base = None if other is None else model.head_logits(other[lo : lo + LOGIT_ROWS])
+        for start in range(0, logits.shape[0], size):
+            chunk = slice(start, start + size)
+            values = logits[chunk] if session.kernels.reads_all_dtypes else logits[chunk].float()
+            if base is not None:
+                values = guided(values.float(), base[chunk].float(), sampling.guidance)
+            runs = _window(noise, lo + start, lo + start + size)
+            current = standing[lo + start : lo + start + size]
+            found.append(
+                propose(values, sampling, model.shape, measures, runs, current, session.kernels)
+            )
+    return _to_host(found, [rows.numel() for rows in index])
+
+
+def _rows_at_once(session: Session) -> int:
+    """Rows whose logits are measured together: all of them where nothing else of them is kept."""
+    if not session.kernels.overwrites_logits and is_plain(session.config.sampler):
+        return LOGIT_ROWS
+    logits = MEASURED_LOGITS[session.model.device.type]
+    return max(1, logits // session.model.shape.vocab)
 
 
 def _pick(hidden: Tensor, index: Sequence[Tensor]) -> Tensor:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from dllmx.config.schema import SamplingConfig
-from dllmx.kernels.confidence import Confidence, confidence_torch, probability_of
+from dllmx.kernels.choice import Kernels
+from dllmx.kernels.confidence import Confidence
 from dllmx.models.model import ModelShape
 
 
@@ -24,9 +25,11 @@ def propose(
     measures: frozenset[str],
     noise: Sequence[tuple[int, torch.Generator]],
     current: Tensor,
+    kernels: Kernels,
 ) -> Confidence:
-    """A token for every row of ``logits`` [N, V] float32 (overwritten), with its measures.
+    """A token for every row of ``logits`` [N, V] (overwritten), with its measures.
 
+    The logits are float32, or of any float dtype where ``kernels`` read all.
     ``noise``: runs of rows and the generator that draws their noise, used at temperature > 0.
     ``current`` [N]: what stands on the canvas, whose probability is one of the measures.
     Confidence comes from the untempered distribution, or with ``confidence_from=sampled`` from
@@ -36,22 +39,50 @@ def propose(
     if sampling.suppress_eos == "logits":
         logits[:, shape.eos_id] = -torch.inf
     entropy, margin = "entropy" in measures, "margin" in measures
-    standing = probability_of(logits.clone(), current) if "current" in measures else None
-    adjusted = sampling.top_p is not None or sampling.top_k is not None or sampling.temperature > 0
-    if not adjusted and sampling.suppress_eos != "confidence":
-        measured = confidence_torch(logits, shape.mask_id, entropy, margin)
+    standing = None
+    if "current" in measures:
+        standing = kernels.probability_of(_scratch(logits, kernels), current)
+    if _takes_one_look(sampling):
+        gumbel = _gumbel(logits, noise) if sampling.temperature > 0 else None
+        measured = kernels.confidence(
+            logits,
+            shape.mask_id,
+            entropy,
+            margin,
+            noise=gumbel,
+            temperature=sampling.temperature or 1.0,
+        )
         return measured._replace(current=standing)
-    drawn = _adjusted(logits, sampling) if adjusted else logits
+    drawn = _adjusted(logits, sampling)
     source = drawn if sampling.confidence_from == "sampled" else logits
-    measured = confidence_torch(source.clone(), shape.mask_id, entropy, margin)
+    measured = kernels.confidence(_scratch(source, kernels), shape.mask_id, entropy, margin)
     token = measured.token
     if sampling.temperature > 0:
-        token = _sample(drawn, shape.mask_id, noise)
+        perturbed = drawn.double() + _gumbel(drawn, noise)
+        perturbed[:, shape.mask_id] = -torch.inf
+        token = perturbed.argmax(-1)
     if sampling.suppress_eos == "confidence":
         ends = [shape.eos_id] if shape.eot_id is None else [shape.eos_id, shape.eot_id]
         source[:, ends] = -torch.inf
-    probability = probability_of(source, token)
+    probability = kernels.probability_of(source, token)
     return measured._replace(token=token, probability=probability, current=standing)
+
+
+def is_plain(sampling: SamplingConfig) -> bool:
+    """Whether proposals follow from the logits alone, with nothing else as large as they are."""
+    return sampling.temperature == 0 and _takes_one_look(sampling)
+
+
+def _takes_one_look(sampling: SamplingConfig) -> bool:
+    """Whether a token and its confidence come from the logits as they are."""
+    filtered = sampling.top_p is not None or sampling.top_k is not None
+    of_tempered = sampling.temperature > 0 and sampling.confidence_from == "sampled"
+    return not filtered and not of_tempered and sampling.suppress_eos != "confidence"
+
+
+def _scratch(logits: Tensor, kernels: Kernels) -> Tensor:
+    """``logits``, or a copy of them for kernels that overwrite what they read."""
+    return logits.clone() if kernels.overwrites_logits else logits
 
 
 def _adjusted(logits: Tensor, sampling: SamplingConfig) -> Tensor:
@@ -70,8 +101,11 @@ def _adjusted(logits: Tensor, sampling: SamplingConfig) -> Tensor:
     return scaled
 
 
-def _sample(logits: Tensor, forbidden: int, noise: Sequence[tuple[int, torch.Generator]]) -> Tensor:
-    """Sample each row by the Gumbel-max trick; float64 noise, as the ratio of two tails needs."""
+def _gumbel(logits: Tensor, noise: Sequence[tuple[int, torch.Generator]]) -> Tensor:
+    """Gumbel noise for each of ``logits``: float64, as the ratio of two tails needs.
+
+    The argmax of logits and noise is a sample of their distribution.
+    """
     uniform = torch.cat(
         [
             torch.rand(
@@ -83,7 +117,4 @@ def _sample(logits: Tensor, forbidden: int, noise: Sequence[tuple[int, torch.Gen
             for rows, generator in noise
         ]
     )
-    gumbel = -(-uniform.clamp_(min=1e-300).log_()).log_()
-    perturbed = logits.double() + gumbel
-    perturbed[:, forbidden] = -torch.inf
-    return perturbed.argmax(-1)
+    return -(-uniform.clamp_(min=1e-300).log_()).log_()

@@ -16,6 +16,7 @@ from dllmx.engine.interface import Commit, Prediction, View
 from dllmx.engine.sequence import SequenceState
 from dllmx.engine.trace import StepRecord
 from dllmx.errors import RunError
+from dllmx.kernels.choice import choose
 from dllmx.models.model import Model
 
 
@@ -25,6 +26,7 @@ class Session:
     def __init__(self, model: Model, config: RunConfig, requests: Sequence[Request]) -> None:
         self.model = model
         self.config = config
+        self.kernels = choose(config.hardware.kernels, model.device, config.hardware.attention)
         batch = build_sequences(model, config, requests)
         self.sequences: list[SequenceState] = batch.sequences
         self.noise: list[torch.Generator] = batch.noise
@@ -33,9 +35,12 @@ class Session:
         self.rule_needs = self.parts[0].commit.needs
         for state in self.sequences:
             state.read_signals = self.needs.reads | self.rule_needs.reads
+            state.kernels = self.kernels
         self.host = batch.host
         self.given = batch.given
-        self.engine = Engine(model, batch.canvas, batch.padding, self.needs.store)
+        self.engine = Engine(
+            model, batch.canvas, batch.padding, self.needs.store, kernels=self.kernels
+        )
         self.views = [View(state) for state in self.sequences]
         self.finished = [False] * len(requests)
         for parts, view in zip(self.parts, self.views, strict=True):
@@ -48,7 +53,7 @@ class Session:
 
     def clone(self) -> Session:
         """An independent copy that continues exactly as this one; weights and config are shared."""
-        shared = {id(self.model): self.model, id(self.config): self.config}
+        shared = {id(part): part for part in (self.model, self.config, self.kernels)}
         return copy.deepcopy(self, shared)
 
     @torch.inference_mode()

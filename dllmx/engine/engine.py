@@ -9,14 +9,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dllmx.engine.interface import AttentionRequest, LayerContext, Rows
+from dllmx.engine.interface import AttentionRequest, LayerContext, Rows, Scores
+from dllmx.engine.needs import head_probabilities
 from dllmx.engine.rows import RowSet, SlotSet
 from dllmx.engine.store import Store
+from dllmx.kernels.choice import TORCH, Kernels
+from dllmx.kernels.proxy_drift import ProxyDrift
 from dllmx.models import layers
 from dllmx.models.layers import LayerWeights, Rotation
 from dllmx.models.model import Model
 
 LayerHook = Callable[[LayerContext], Rows | Tensor | None]
+
+OF_ALL_ROWS = ("mean_map", "column_sums")
+"""Read-outs of every computed row; the others are of the block's rows."""
+READ_FROM_ATTENTION = {
+    "rows": ("head_mean",),
+    "mean_map": ("head_mean",),
+    "column_sums": ("column_sums",),
+    "scores": ("log_sum_exp",),
+    "head_rows": (),
+}
 
 
 class Projected(NamedTuple):
@@ -35,9 +48,17 @@ class Engine:
     ``stored`` names the tensors kept for every row; without k and v only full forwards work.
     """
 
-    def __init__(self, model: Model, canvas: Tensor, padding: list[int], stored: frozenset[str]):
+    def __init__(
+        self,
+        model: Model,
+        canvas: Tensor,
+        padding: list[int],
+        stored: frozenset[str],
+        kernels: Kernels = TORCH,
+    ) -> None:
         slots, width = canvas.shape
         self.model = model
+        self.kernels = kernels
         self.canvas = canvas
         self.padding = padding
         self.store = Store(model.shape, stored, slots, width, model.dtype, model.device)
@@ -60,7 +81,8 @@ class Engine:
             keys, values = self._keep(index, slots, rows, x, fresh)
             if visible is not None:
                 keys, values = keys[:, :, visible], values[:, :, visible]
-            attended = F.linear(layers.attend(fresh.q, keys, values, mask), layer.attn_out)
+            mixed = self.kernels.row_attention(fresh.q, keys, values, mask).mixed
+            attended = F.linear(mixed, layer.attn_out)
             x = self._finish_layer(index, slots, rows, x, attended, layer)
         return x
 
@@ -72,7 +94,7 @@ class Engine:
         hook: LayerHook | None,
         request: AttentionRequest | None,
         readout_rows: Tensor,
-    ) -> tuple[Tensor, Tensor, int, dict[int, Tensor]]:
+    ) -> tuple[Tensor, Tensor, int, dict[int, Tensor | Scores]]:
         """Forward of one slot in which ``hook`` may change the rows at every layer.
 
         ``rows`` [R] sorted columns. A row that joins at a layer brings its stored input ``x``, or
@@ -83,7 +105,7 @@ class Engine:
         slots = SlotSet((slot,))
         current = RowSet(rows[None], None)
         x, rotation = self._embed(slots, current), self._rotation(slots, current)
-        row_layers, readouts = 0, {}
+        row_layers, readouts = 0, dict[int, Tensor | Scores]()
         for index, layer in enumerate(self.model.weights.layers):
             fresh = self._project(x, layer, rotation)
             wanted = None
@@ -95,14 +117,49 @@ class Engine:
                 x, q, current = self._change_rows(index, slots, current, x, q, wanted)
                 rotation = self._rotation(slots, current)
                 keys, values = (self.store.read(name, index, slots) for name in ("k", "v"))
+            mask = self._mask(slots)
             if request is not None and self._is_asked(request, index):
                 picked = torch.searchsorted(current.index[0], readout_rows)
-                seen = keys[0, :, self.padding[slot] :]
-                readouts[index] = _read_out(request.kind, q[0], seen, picked)
-            attended = F.linear(layers.attend(q, keys, values, self._mask(slots)), layer.attn_out)
+                mixed, readouts[index] = self._attend_reading(
+                    request.kind, slot, q, keys, values, mask, picked
+                )
+            else:
+                mixed = self.kernels.row_attention(q, keys, values, mask).mixed
+            attended = F.linear(mixed, layer.attn_out)
             x = self._finish_layer(index, slots, current, x, attended, layer)
             row_layers += current.count
         return x[0], current.index[0], row_layers, readouts
+
+    def _attend_reading(
+        self,
+        kind: str,
+        slot: int,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        block: Tensor,
+    ) -> tuple[Tensor, Tensor | Scores]:
+        """Mixed values of ``q`` [1, H, R, h], and the read-out ``kind``; see AttentionRequest.
+
+        ``block`` [R']: which of the R rows are the block's. Where there are others, its read-out is
+        made apart: at a full forward that is less than reading every row.
+        """
+        read, padding = READ_FROM_ATTENTION[kind], self.padding[slot]
+        apart = kind not in OF_ALL_ROWS and block.numel() < q.shape[2]
+        found = self.kernels.row_attention(q, keys, values, mask, () if apart else read)
+        mixed = found.mixed
+        if apart:
+            q = q[:, :, block]
+            found = self.kernels.row_attention(q, keys, values, mask, read) if read else found
+        if kind == "head_rows":
+            return mixed, head_probabilities(q[0], keys[0, :, padding:])
+        if found.log_sum_exp is not None:
+            seen = keys[0, :, padding:].clone()  # the next forward overwrites the stored keys
+            return mixed, Scores(q[0], seen, found.log_sum_exp[0])
+        whole = found.head_mean if found.column_sums is None else found.column_sums
+        assert whole is not None
+        return mixed, whole[0, ..., padding:]
 
     def _context(
         self, index: int, slot: int, rows: RowSet, x: Tensor, fresh: Projected
@@ -117,6 +174,22 @@ class Engine:
             angles = Rotation(self._table.cos[positions][None], self._table.sin[positions][None])
             return layers.rotate(q, angles)[0]
 
+        def refresh_proxies(
+            hidden: Tensor, positions: Tensor | None, keys: Tensor, previous: Tensor | None
+        ) -> ProxyDrift:
+            of_queries = slice(shape.heads * shape.head_dim)
+            return self.kernels.refresh_proxies(
+                hidden,
+                layer.attn_norm,
+                shape.norm_eps,
+                layer.qkv[of_queries],
+                None if layer.qkv_bias is None else layer.qkv_bias[of_queries],
+                None if positions is None else self._table.cos[positions],
+                None if positions is None else self._table.sin[positions],
+                keys,
+                previous,
+            )
+
         return LayerContext(
             layer=index,
             is_last=index == shape.layers - 1,
@@ -128,6 +201,8 @@ class Engine:
             k_unrotated=fresh.k_unrotated[0],
             store=self.store.layer_view(index, slot),
             queries=queries,
+            refresh_proxies=refresh_proxies,
+            kernels=self.kernels,
         )
 
     def _is_asked(self, request: AttentionRequest, index: int) -> bool:
@@ -231,21 +306,3 @@ class Engine:
         if "mlp_out" in self.store.tensors:
             self.store.write("mlp_out", index, slots, rows, fed)
         return x + fed
-
-
-def _read_out(kind: str, q: Tensor, keys: Tensor, block: Tensor) -> Tensor:
-    """Attention probabilities in float32 of one slot; see AttentionRequest.
-
-    ``q`` [H, R, h]; ``keys`` [G, T, h] without padding; ``block`` [R']: which of the R rows are
-    the block's.
-    """
-    if kind in ("rows", "head_rows"):
-        q = q[:, block]
-    heads, rows, size = q.shape
-    grouped = q.float().reshape(keys.shape[0], -1, size)  # heads that share keys, one after another
-    scores = grouped @ keys.float().transpose(1, 2) / size**0.5
-    probabilities = scores.softmax(-1).view(heads, rows, -1)
-    if kind == "head_rows":
-        return probabilities
-    mean = probabilities.mean(0)
-    return mean.sum(0) if kind == "column_sums" else mean

@@ -15,47 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dllmx.engine.needs import AttentionRequest as AttentionRequest
+from dllmx.engine.needs import Needs as Needs
+from dllmx.engine.needs import Scores as Scores
+from dllmx.engine.needs import Sizes as Sizes
+from dllmx.kernels.choice import Kernels
+from dllmx.kernels.proxy_drift import ProxyDrift
+
 if TYPE_CHECKING:
     from dllmx.engine.sequence import SequenceState
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionRequest:
-    """Attention probabilities over all T positions that the engine is to read out.
-
-    ``kind``: "rows" gives [R', T] for the computed rows of the block, "mean_map" [R, T] for all
-    computed rows, "column_sums" [T] their sum over rows, all averaged over heads; "head_rows"
-    gives [H, R', T] for the computed rows of the block. ``layers``: which, -1 being the last;
-    None means all.
-    """
-
-    kind: str
-    layers: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a part asks of the engine, read once before the model loads.
-
-    ``store``: named tensors kept for every layer and position, of k, v, k_unrotated, x (layer
-    input), q, attn_out, mlp_out. ``layer_hook``: ``on_layer`` is called at every layer.
-    ``attention``: a read-out. ``measures``: what the part reads of a prediction besides token and
-    confidence (entropy, margin, current). ``steps``: the part follows the schedule of
-    ``sampler.steps``. ``read``: for which positions predictions are wanted: eligible masks, all of
-    the block, all response positions up to its end, or all masks ("block_masks", "block",
-    "response", "masks"); "partial_masks" is all masks, but in a full forward the eligible ones
-    only. ``replaces``: the rule may overwrite tokens. ``reads``, ``publishes``: names of signals.
-    """
-
-    store: frozenset[str] = frozenset()
-    layer_hook: bool = False
-    attention: AttentionRequest | None = None
-    measures: frozenset[str] = frozenset()
-    steps: bool = False
-    read: str = "block_masks"
-    replaces: bool = False
-    reads: frozenset[str] = frozenset()
-    publishes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +131,9 @@ class LayerContext:
     with their old values: k, v, k_unrotated [G, T, h]; x, q, attn_out, mlp_out [T, ...].
     ``queries`` gives the queries [H, n, h] that any hidden vectors [n, D] would have at this
     layer: rotated to the given positions [n], or not rotated where these are None.
+    ``refresh_proxies`` takes such vectors and positions, keys [G, T, h] (rotated, or not where the
+    positions are None) and an earlier attention [H, n, T] or None, and gives the attention of
+    their queries and how far it moved. ``kernels``: the shared operations as the run chose them.
     """
 
     layer: int
@@ -175,6 +146,8 @@ class LayerContext:
     k_unrotated: Tensor
     store: Mapping[str, Tensor]
     queries: Callable[[Tensor, Tensor | None], Tensor]
+    refresh_proxies: Callable[[Tensor, Tensor | None, Tensor, Tensor | None], ProxyDrift]
+    kernels: Kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +267,25 @@ class View:
 
     @property
     def attention(self) -> Mapping[int, Tensor]:
-        """Read-outs of the last forward by layer, as ``Needs.attention`` asked (device)."""
-        return self._state.attention
+        """Read-outs of the last forward by layer, as ``Needs.attention`` asked (device).
+
+        Of "scores" these are the probabilities [H, R', T], made at every call.
+        """
+        return {
+            layer: found.probabilities if isinstance(found, Scores) else found
+            for layer, found in self._state.attention.items()
+        }
+
+    @property
+    def scores(self) -> Mapping[int, Scores]:
+        """Read-outs of kind "scores" of the last forward by layer (device)."""
+        found = self._state.attention
+        return {layer: scores for layer, scores in found.items() if isinstance(scores, Scores)}
+
+    @property
+    def kernels(self) -> Kernels:
+        """The shared operations as the run chose them."""
+        return self._state.kernels
 
     @property
     def signals(self) -> dict[str, Any]:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from dllmx.engine.counters import Counters
-from dllmx.engine.interface import NOTHING, Block, Commit
+from dllmx.engine.interface import NOTHING, Block, Commit, Scores
 from dllmx.engine.trace import StepRecord
 from dllmx.errors import RunError
+from dllmx.kernels.choice import TORCH, Kernels
 
 
 @dataclass(slots=True)
@@ -36,13 +37,14 @@ class SequenceState:
     committed_last: Tensor = NOTHING
     committed_entropy: Tensor = NOTHING
     remasked_last: Tensor = NOTHING
-    attention: Mapping[int, Tensor] = field(default_factory=dict)
+    attention: Mapping[int, Tensor | Scores] = field(default_factory=dict)
     signals: dict[str, Any] = field(default_factory=dict)
     computed_at: Tensor = NOTHING
     committed_at: Tensor = NOTHING
     removed_token: Tensor = NOTHING
     fewest_masks: int = 0
     stalled: int = 0
+    kernels: Kernels = TORCH
 
     def __post_init__(self) -> None:
         length = self.tokens.shape[0]

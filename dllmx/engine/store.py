@@ -14,6 +14,14 @@ from dllmx.models.model import ModelShape
 HEAD_TENSORS = ("k", "v", "k_unrotated")
 
 
+def stored_size(name: str, shape: ModelShape, slots: int, width: int) -> torch.Size:
+    """Size of the stored tensor ``name`` of ``slots`` canvases of ``width`` columns; see Store."""
+    if name in HEAD_TENSORS:
+        return torch.Size((shape.layers, slots, shape.kv_heads, width, shape.head_dim))
+    last = shape.heads * shape.head_dim if name == "q" else shape.width
+    return torch.Size((shape.layers, slots, width, last))
+
+
 class Store:
     """Keys (rotated) and values [L, S, G, W, h], and further named tensors on request.
 
@@ -33,12 +41,7 @@ class Store:
     ) -> None:
         self.tensors: dict[str, Tensor] = {}
         for name in sorted(names):
-            size: tuple[int, ...]
-            if name in HEAD_TENSORS:
-                size = (shape.layers, slots, shape.kv_heads, width, shape.head_dim)
-            else:
-                last = shape.heads * shape.head_dim if name == "q" else shape.width
-                size = (shape.layers, slots, width, last)
+            size = stored_size(name, shape, slots, width)
             self.tensors[name] = torch.full(size, torch.nan, dtype=dtype, device=device)
 
     @property
