@@ -117,6 +117,13 @@ def test_a_decode_uses_the_chosen_kernels_for_all_it_does(
     assert used == EVERYWHERE | (OF_POLESTAR if policy == "polestar" else set())
 
 
+def test_attention_is_chosen_by_its_own_setting() -> None:
+    config = config_of("parallel", "hardware.kernels=torch", "hardware.attention=triton")
+    session = Session(random_model("llada"), config, [Request("x", PROMPT, seed=0)])
+    assert session.engine.kernels.row_attention is TRITON.row_attention
+    assert session.engine.kernels.confidence is TORCH.confidence
+
+
 def test_a_clone_shares_the_kernels() -> None:
     session = Session(random_model("llada"), config_of("parallel"), [Request("x", [1, 2], seed=0)])
     assert session.kernels is session.clone().engine.kernels is TORCH
