@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -12,8 +12,9 @@ class Variant:
     """One specialisation of a kernel as it is launched at a real size.
 
     ``signature``: Triton type of every argument by name ("*bf16", "i32", "constexpr");
-    ``constants``: values of the constexpr ones; ``registers``: most registers a thread may use.
-    Pointers are taken to be aligned to 16 bytes.
+    ``constants``: values of the constexpr ones; ``registers``: most registers a thread may use;
+    ``warps``, ``stages``: of a program. Pointers are taken to be aligned to 16 bytes, and the
+    integers named in ``aligned`` to be multiples of 16.
     """
 
     name: str
@@ -23,4 +24,4 @@ class Variant:
     registers: int
     warps: int = 4
     stages: int = 2
-    aligned: tuple[str, ...] = field(default=())
+    aligned: tuple[str, ...] = ()

@@ -114,9 +114,6 @@ def probability_of_torch(logits: Tensor, token: Tensor, suppressed: tuple[int, .
     return probability.masked_fill(impossible, 0.0)
 
 
-probability_of = probability_of_torch
-
-
 @jit
 def possible(x, token, SUPPRESSED: tl.constexpr, FLOOR: tl.constexpr):  # type: ignore[no-untyped-def]
     """Logits ``x`` of ids ``token`` in float32; FLOOR where they are -inf or suppressed."""

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dllmx.kernels.compiled import Variant
 from dllmx.kernels.language import jit, next_power_of_2, tl
+from dllmx.kernels.projection import projected, projected_torch, rotated, rotated_torch
 
 SMALLEST_DOT = 16
 MOST_ROWS = 64
@@ -53,33 +52,9 @@ def patch_rows_torch(
     come twice.
     """
     heads, _, size = keys.shape
-    wide = x.float()
-    normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-    packed = F.linear(normed.to(x.dtype) * norm_weight, kv_weight, kv_bias)
-    fresh = packed.view(x.shape[0], 2 * heads, size).transpose(0, 1)  # [2G, n, h]
-    unrotated = fresh[:heads].to(cos.dtype)
-    first, second = unrotated.chunk(2, dim=-1)
-    rotated = unrotated * cos + torch.cat([-second, first], dim=-1) * sin
-    keys.index_copy_(1, rows, rotated.to(x.dtype).to(keys.dtype))
+    fresh = projected_torch(x, norm_weight, eps, kv_weight, kv_bias, size)  # [2G, n, h]
+    keys.index_copy_(1, rows, rotated_torch(fresh[:heads], cos, sin).to(keys.dtype))
     values.index_copy_(1, rows, fresh[heads:].to(values.dtype))
-
-
-@jit
-def rotated(  # type: ignore[no-untyped-def]
-    first, second, cos, sin, inside, HALF: tl.constexpr
-):  # fmt: skip
-    """Both halves of keys turned by the angles at ``cos`` and ``sin``, rounded as these are."""
-    kind: tl.constexpr = cos.dtype.element_ty
-    cos_first = tl.load(cos, mask=inside, other=0.0).to(tl.float32)
-    sin_first = tl.load(sin, mask=inside, other=0.0).to(tl.float32)
-    cos_second = tl.load(cos + HALF, mask=inside, other=0.0).to(tl.float32)
-    sin_second = tl.load(sin + HALF, mask=inside, other=0.0).to(tl.float32)
-    first, second = first.to(kind).to(tl.float32), second.to(kind).to(tl.float32)
-    kept, turned = (first * cos_first).to(kind), (second * sin_first).to(kind)
-    new_first = (kept.to(tl.float32) - turned.to(tl.float32)).to(kind).to(tl.float32)
-    kept, turned = (second * cos_second).to(kind), (first * sin_second).to(kind)
-    new_second = (kept.to(tl.float32) + turned.to(tl.float32)).to(kind).to(tl.float32)
-    return new_first, new_second
 
 
 @jit
@@ -108,39 +83,15 @@ def patch_rows_kernel(  # type: ignore[no-untyped-def]
     tiles = tl.cdiv(HALF, PAIRS)
     part = tl.program_id(2) // tiles  # 0 keys, 1 values
     pair = (tl.program_id(2) % tiles) * PAIRS + tl.arange(0, PAIRS)
-    lane = tl.arange(0, COLUMNS)
-    source = x + row.to(tl.int64)[:, None] * x_row + lane[None, :]
-    squares = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(0, width, COLUMNS):
-        inside = (row < count)[:, None] & (start + lane < width)[None, :]
-        tile = tl.load(source + start, mask=inside, other=0.0).to(tl.float32)
-        squares += tile * tile
-    scale = tl.rsqrt(tl.sum(squares, axis=1) / width + eps)
-    output = ((part * heads + head) * 2 * HALF + pair).to(tl.int64)
-    weights = kv_weight + output[None, :] * weight_row + lane[:, None]
-    first = tl.zeros((ROWS, PAIRS), tl.float32)
-    second = tl.zeros((ROWS, PAIRS), tl.float32)
-    for start in range(0, width, COLUMNS):
-        within = start + lane < width
-        tile = tl.load(source + start, mask=(row < count)[:, None] & within[None, :], other=0.0)
-        gain = tl.load(norm_weight + start + lane, mask=within, other=0.0).to(tl.float32)
-        unit = (tile.to(tl.float32) * scale[:, None]).to(x.dtype.element_ty).to(tl.float32)
-        normed = (unit * gain[None, :]).to(x.dtype.element_ty)
-        used = within[:, None] & (pair < HALF)[None, :]
-        weight = tl.load(weights + start, mask=used, other=0.0)
-        other = tl.load(weights + start + HALF * weight_row, mask=used, other=0.0)
-        if WIDEN:
-            normed, weight, other = (
-                normed.to(tl.float32), weight.to(tl.float32), other.to(tl.float32)
-            )  # fmt: skip
-        first = tl.dot(normed, weight, first, input_precision="ieee")
-        second = tl.dot(normed, other, second, input_precision="ieee")
+    whole = part * heads + head
+    weights = kv_weight + (whole * 2 * HALF).to(tl.int64) * weight_row
+    bias = kv_bias
     if BIAS:
-        bias = kv_bias + output
-        first += tl.load(bias, mask=pair < HALF, other=0.0).to(tl.float32)[None, :]
-        second += tl.load(bias + HALF, mask=pair < HALF, other=0.0).to(tl.float32)[None, :]
-    first = first.to(x.dtype.element_ty).to(tl.float32)
-    second = second.to(x.dtype.element_ty).to(tl.float32)
+        bias += whole * 2 * HALF
+    first, second = projected(
+        x, norm_weight, weights, bias, row, pair, count, width, x_row, weight_row, eps,
+        HALF, BIAS, WIDEN, ROWS, PAIRS, COLUMNS, "ieee",
+    )  # fmt: skip
     place = tl.load(rows + row, mask=row < count, other=0)[:, None]
     stored = (row < count)[:, None] & (pair < HALF)[None, :]
     if part == 0:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from dllmx.kernels.attention_tiles import load_tile
 from dllmx.kernels.compiled import Variant
 from dllmx.kernels.language import jit, next_power_of_2, tl
-from dllmx.kernels.patch_rows import rotated
+from dllmx.kernels.projection import projected, projected_torch, rotated, rotated_torch
 
 TINY = 1e-12
 SMALLEST_DOT = 16
@@ -63,72 +63,14 @@ def refresh_proxies_torch(
     all where these are None; so are the ``keys`` [G, T, h]. Heads that share keys follow one
     another.
     """
-    wide = centroids.float()
-    normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-    packed = F.linear(normed.to(centroids.dtype) * norm_weight, query_weight, query_bias)
-    queries = packed.view(centroids.shape[0], -1, keys.shape[-1]).transpose(0, 1)  # [H, K, h]
+    size = keys.shape[-1]
+    queries = projected_torch(centroids, norm_weight, eps, query_weight, query_bias, size)
     if cos is not None and sin is not None:
-        unrotated = queries.to(cos.dtype)
-        first, second = unrotated.chunk(2, dim=-1)
-        turned = unrotated * cos + torch.cat([-second, first], dim=-1) * sin
-        queries = turned.to(queries.dtype)
+        queries = rotated_torch(queries, cos, sin)
     attention = proxy_attention_torch(queries, keys)
     return ProxyDrift(
         None if previous is None else proxy_drift_torch(attention, previous), attention
     )
-
-
-@jit
-def load_half(  # type: ignore[no-untyped-def]
-    base, row, pair, row_stride, rows, HALF: tl.constexpr, WIDEN: tl.constexpr
-):  # fmt: skip
-    """The channels ``pair`` of the rows ``row`` of a matrix; zeros outside."""
-    inside = (row < rows)[:, None] & (pair < HALF)[None, :]
-    offset = row.to(tl.int64)[:, None] * row_stride + pair[None, :]
-    tile = tl.load(base + offset, mask=inside, other=0.0)
-    if WIDEN:
-        tile = tile.to(tl.float32)
-    return tile
-
-
-@jit
-def project_queries(  # type: ignore[no-untyped-def]
-    centroids, norm_weight, weights, bias, row, pair, count, width, row_stride, weight_row, eps,
-    HALF: tl.constexpr, BIAS: tl.constexpr, WIDEN: tl.constexpr, ROWS: tl.constexpr,
-    PAIRS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """Both halves of one head's queries [ROWS, PAIRS], rounded wherever the twin rounds them."""
-    lane = tl.arange(0, COLUMNS)
-    source = centroids + row.to(tl.int64)[:, None] * row_stride + lane[None, :]
-    squares = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(0, width, COLUMNS):
-        inside = (row < count)[:, None] & (start + lane < width)[None, :]
-        tile = tl.load(source + start, mask=inside, other=0.0).to(tl.float32)
-        squares += tile * tile
-    scale = tl.rsqrt(tl.sum(squares, axis=1) / width + eps)
-    weights += pair.to(tl.int64)[None, :] * weight_row + lane[:, None]
-    first = tl.zeros((ROWS, PAIRS), tl.float32)
-    second = tl.zeros((ROWS, PAIRS), tl.float32)
-    for start in range(0, width, COLUMNS):
-        within = start + lane < width
-        tile = tl.load(source + start, mask=(row < count)[:, None] & within[None, :], other=0.0)
-        gain = tl.load(norm_weight + start + lane, mask=within, other=0.0).to(tl.float32)
-        unit = (tile.to(tl.float32) * scale[:, None]).to(tile.dtype).to(tl.float32)
-        normed = (unit * gain[None, :]).to(tile.dtype)
-        used = within[:, None] & (pair < HALF)[None, :]
-        weight = tl.load(weights + start, mask=used, other=0.0)
-        other = tl.load(weights + start + HALF * weight_row, mask=used, other=0.0)
-        if WIDEN:
-            normed = normed.to(tl.float32)
-            weight = weight.to(tl.float32)
-            other = other.to(tl.float32)
-        first = tl.dot(normed, weight, first, input_precision="tf32x3")
-        second = tl.dot(normed, other, second, input_precision="tf32x3")
-    if BIAS:
-        first += tl.load(bias + pair, mask=pair < HALF, other=0.0).to(tl.float32)[None, :]
-        second += tl.load(bias + HALF + pair, mask=pair < HALF, other=0.0).to(tl.float32)[None, :]
-    kind: tl.constexpr = centroids.dtype.element_ty
-    return first.to(kind).to(tl.float32), second.to(kind).to(tl.float32)
 
 
 @jit
@@ -137,9 +79,9 @@ def scores_of(  # type: ignore[no-untyped-def]
     HALF: tl.constexpr, WIDEN: tl.constexpr, FLOOR: tl.constexpr,
 ):  # fmt: skip
     """Scores of the queries' two halves and the keys ``key``; FLOOR outside."""
-    tile = load_half(keys, key, pair, key_row, length, HALF, WIDEN)
+    tile = load_tile(keys, key, pair, key_row, length, HALF, WIDEN)
     scores = tl.dot(first, tl.trans(tile), input_precision="tf32x3")
-    tile = load_half(keys + HALF, key, pair, key_row, length, HALF, WIDEN)
+    tile = load_tile(keys + HALF, key, pair, key_row, length, HALF, WIDEN)
     scores = tl.dot(second, tl.trans(tile), scores, input_precision="tf32x3") * scale
     return tl.where((key < length)[None, :], scores, FLOOR)
 
@@ -159,9 +101,9 @@ def refresh_proxies_kernel(  # type: ignore[no-untyped-def]
     bias = query_bias
     if BIAS:
         bias += head * 2 * HALF
-    first, second = project_queries(
+    first, second = projected(
         centroids, norm_weight, weights, bias, row, pair, count, width, row_stride, weight_row, eps,
-        HALF, BIAS, WIDEN, ROWS, PAIRS, COLUMNS,
+        HALF, BIAS, WIDEN, ROWS, PAIRS, COLUMNS, "tf32x3",
     )  # fmt: skip
     kind: tl.constexpr = centroids.dtype.element_ty
     if ROTATED:
@@ -195,7 +137,7 @@ def refresh_proxies_kernel(  # type: ignore[no-untyped-def]
         if COMPARED:
             before = tl.load(previous + place, mask=inside, other=0.0)
             moved = weight * (tl.log(weight + TINY) - tl.log(before + TINY))
-            total += tl.sum(tl.where(inside, moved, 0.0), 1)
+            total += tl.sum(moved, 1)  # outside, the weight is 0
         tl.store(attention + place, weight, mask=inside)
     if COMPARED:
         tl.store(drift + head * count + row, tl.maximum(total, 0.0), mask=row < count)

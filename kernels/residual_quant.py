@@ -35,6 +35,7 @@ from dllmx.kernels.block_formats import (
 )
 from dllmx.kernels.compiled import Variant
 from dllmx.kernels.language import jit, next_power_of_2, tl
+from dllmx.kernels.projection import rms_norm
 
 FORMATS = ("fp16", "fp8", "int8", "mxfp4", "nvfp4", "int2")
 GROUP = {"mxfp4": 32, "nvfp4": 16, "int2": 16}
@@ -126,9 +127,7 @@ def dequantise_normed_torch(
 
     The states are those of ``dtype``, as a forward takes them, and so is ``norm_weight`` [D].
     """
-    states = (dequantise_torch(stored) + centroids).to(dtype).float()
-    normed = states * torch.rsqrt(states.pow(2).mean(-1, keepdim=True) + eps)
-    return normed.to(dtype) * norm_weight
+    return rms_norm((dequantise_torch(stored) + centroids).to(dtype), norm_weight, eps)
 
 
 def _divided(largest: Tensor, top: float) -> Tensor:

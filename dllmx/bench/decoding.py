@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from statistics import mean, median
 from typing import Any
 
@@ -14,7 +12,7 @@ import torch
 
 from dllmx.bench.floors import Machine
 from dllmx.bench.forced import forced_session, refuse_guidance
-from dllmx.bench.overhead import parameter_count
+from dllmx.bench.memory import LiveStorage
 from dllmx.bench.steps import FULL, BareForwards, KindReport, Round, kind_reports, paired_round
 from dllmx.bench.timing import decision_share
 from dllmx.config.schema import RunConfig
@@ -25,9 +23,6 @@ POLICIES = ("baseline", "parallel", "fast-dllm", "entropycache", "archer", "pole
 MOST_ROUNDS = 5
 PEAK_STEPS = 6
 """Steps in which a decode reaches its peak: its first is a full one."""
-
-COUNTER = "dllmx.bench.memory"
-"""Counts memory on the CPU."""
 
 PAIRED_FULL = 4
 """The first so many full steps of a decode are paired with a bare forward, then each so-manieth:
@@ -110,23 +105,17 @@ def measure_policies(
     return reports
 
 
-def decode_peak(start: Callable[[], Session]) -> int | None:
-    """Most bytes that the first steps of a decode hold at a time, weights included.
-
-    None on the CPU where nothing counts them.
-    """
+def decode_peak(start: Callable[[], Session]) -> int:
+    """Most bytes that the first steps of a decode hold at a time, weights included."""
     session = start()
     model = session.model
     if model.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(model.device)
         _take_steps(session)
         return torch.cuda.max_memory_allocated(model.device)
-    if find_spec(COUNTER) is None:
-        return None
-    with import_module(COUNTER).LiveStorage([]) as live:
+    with LiveStorage([]) as live:
         _take_steps(start())
-    weights = parameter_count(model) * model.weights.embed.element_size()
-    return int(live.peak) + weights
+    return live.peak + sum(tensor.nbytes for tensor in model.weights.tensors())
 
 
 def _take_steps(session: Session) -> None:

@@ -23,11 +23,9 @@ class Machine:
 
 def machine_of(hardware: HardwareConfig) -> Machine | None:
     """The peak rates that the profile states; None where it states none."""
-    tflops = getattr(hardware, "peak_tflops", None)
-    bandwidth = getattr(hardware, "bandwidth_gbs", None)
-    if tflops is None or bandwidth is None:
+    if hardware.peak_tflops is None or hardware.bandwidth_gbs is None:
         return None
-    return Machine(tflops * 1e12, bandwidth * 1e9)
+    return Machine(hardware.peak_tflops * 1e12, hardware.bandwidth_gbs * 1e9)
 
 
 def step_floor(

@@ -7,11 +7,11 @@ values that the refresh patched is the error of the format (Polestar, arXiv 2607
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from dllmx.bench.forced import refuse_guidance
 from dllmx.config.schema import RunConfig
 from dllmx.decode.batch import Request
 from dllmx.decode.session import Session
@@ -37,6 +37,10 @@ class FormatReport:
     value_error: float
     window_bytes: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
 
 def measure_formats(
     model: Model,
@@ -46,13 +50,14 @@ def measure_formats(
 ) -> list[FormatReport]:
     """Decode ``requests`` one by one with the cache policy ``polestar`` and compare the formats.
 
-    ConfigError when the cache policy is another, or when no refresh took place.
+    ConfigError when the cache policy is another, for guidance, or when no refresh took place.
     """
     if config.cache.name != "polestar":
         raise ConfigError(
             f"bench formats measures cache=polestar, not cache={config.cache.name}; try "
             "dllmx bench formats policy=polestar"
         )
+    refuse_guidance(config, "bench formats")
     exact = replace(config, cache=replace(config.cache, residual_format="none"))
     totals = {form: _Total() for form in forms}
     for request in requests:
@@ -68,21 +73,17 @@ def measure_formats(
 def _measure_decode(session: Session, totals: dict[str, _Total]) -> None:
     """Step ``session`` to its end, forking before every step that turns out to refresh."""
     while True:
-        before = _fork(session)
+        before = session.clone()
         if not session.step():
             return
         records = session.sequences[0].records
         if not records[-1].reason.startswith("refresh"):
             continue
         for form, total in totals.items():
-            fork = _fork(before)
+            fork = before.clone()
             total.window_bytes += _encode(fork, form)
             fork.step()
             total.add(before, session, fork)
-
-
-def _fork(session: Session) -> Session:
-    return copy.deepcopy(session, {id(session.model): session.model})
 
 
 def _encode(session: Session, form: str) -> int:

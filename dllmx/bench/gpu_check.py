@@ -23,15 +23,17 @@ from dllmx.bench.kernels import SMALL, Inputs, Sizes, written_cases
 from dllmx.bench.steps import BareForwards, Round, kind_reports, paired_round
 from dllmx.config import parts
 from dllmx.config.compose import compose, validate
-from dllmx.config.schema import HardwareConfig, RunConfig
+from dllmx.config.schema import RunConfig
 from dllmx.decode.decoder import Decoder, Request
-from dllmx.errors import ConfigError
 from dllmx.models.loading import load_model
 from dllmx.models.model import Model
 from dllmx.models.tokenizer import load_tokenizer
 from dllmx.runs import environment
 
 TINY_MODELS = ("tiny-llada", "tiny-dream")
+KERNELS = ("triton", "torch")
+"""Values of hardware.kernels, the fastest first."""
+
 CHEAP_FIRST = tuple(reversed(POLICIES))
 """Policies with a cache take less time than those without."""
 
@@ -70,7 +72,7 @@ def gpu_settings(hardware: str, seconds: float) -> Settings:
     """The check itself, on a CUDA device."""
     large = ("model=llada", "model.weights=random", "task.gen_length=256", "task.block_length=32")
     return Settings(
-        hardware, offered_kernels(), Sizes(), large, 1024, (3.67, 2.0, 1.0), (), 2, seconds
+        hardware, KERNELS, Sizes(), large, 1024, (3.67, 2.0, 1.0), (), 2, seconds
     )  # fmt: skip
 
 
@@ -82,7 +84,7 @@ def dry_settings(seconds: float) -> Settings:
     )  # fmt: skip
     tiny = ("task.gen_length=4", "task.block_length=2")
     return Settings(
-        "cpu", offered_kernels(), SMALL, large, 12, (3.67, 2.0), tiny, 1, seconds, True
+        "cpu", KERNELS, SMALL, large, 12, (3.67, 2.0), tiny, 1, seconds, True
     )  # fmt: skip
 
 
@@ -177,18 +179,6 @@ def _header(settings: Settings) -> dict[str, Any]:
         "parts": {},
         "failures": [],
     }
-
-
-def offered_kernels() -> tuple[str, ...]:
-    """The values of hardware.kernels that decodes can be made with, the fastest first."""
-    offered = []
-    for kernels in ("triton", "torch"):
-        try:
-            HardwareConfig("check", "cpu", "float32", kernels)
-        except ConfigError:
-            continue
-        offered.append(kernels)
-    return tuple(offered)
 
 
 def _config(hardware: str, kernels: str, policy: str, overrides: tuple[str, ...]) -> RunConfig:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -126,11 +126,7 @@ def _key(tensor: Tensor) -> int:
 
 def _weight_storages(model: Model) -> list[torch.UntypedStorage]:
     """The storages of all weights, each once."""
-    weights = model.weights
-    tensors = [weights.embed, weights.final_norm, weights.head]
-    for layer in weights.layers:
-        tensors += [getattr(layer, field.name) for field in fields(layer)]
-    storages = [tensor.untyped_storage() for tensor in tensors if tensor is not None]
+    storages = [tensor.untyped_storage() for tensor in model.weights.tensors()]
     return list({storage._cdata: storage for storage in storages}.values())
 
 

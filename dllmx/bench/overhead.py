@@ -147,10 +147,4 @@ def _outside_share(work: Callable[[], object], model: Model) -> float:
 
 def parameter_count(model: Model) -> int:
     """Numbers in all weights, tied ones once."""
-    weights = model.weights
-    count = weights.embed.numel() + weights.final_norm.numel()
-    count += 0 if model.shape.tied else weights.head.numel()
-    for layer in weights.layers:
-        tensors = (getattr(layer, name) for name in layer.__dataclass_fields__)
-        count += sum(tensor.numel() for tensor in tensors if tensor is not None)
-    return count
+    return sum(tensor.numel() for tensor in model.weights.tensors())

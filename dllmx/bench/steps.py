@@ -23,6 +23,9 @@ from dllmx.engine.rows import RowSet, SlotSet
 from dllmx.engine.trace import StepRecord
 
 FULL, ENTRY, REFRESH, PARTIAL = "full", "window entry", "refresh", "partial"
+KINDS = (FULL, ENTRY, REFRESH, PARTIAL)
+"""Kinds of steps, in the order of tables."""
+
 SLOT = SlotSet((0,))
 
 
@@ -189,22 +192,19 @@ class BareForwards:
             shape=replace(model.shape, layers=1),
             weights=replace(model.weights, layers=layers),
         )
-        kernels = getattr(self._engine, "kernels", None)
-        chosen = {} if kernels is None else {"kernels": kernels}
-        engine = Engine(
-            cut, self._engine.canvas, self._engine.padding, session.needs.store, **chosen
-        )
+        whole = self._engine
+        engine = Engine(cut, whole.canvas, whole.padding, session.needs.store, whole.kernels)
         engine.forward(SLOT, RowSet.of_span(0, length, 1, model.device))
         return engine
 
 
-def kind_of(record: StepRecord, rows: StepRows) -> str:
-    """Every row, a window's entry, one whose rows the layers chose, or any other."""
-    if record.full:
+def kind_of(full: bool, by_layer: bool, reason: str) -> str:
+    """One of KINDS: every row, a window's entry, rows that the layers chose, or any other."""
+    if full:
         return FULL
-    if rows.by_layer or record.reason.startswith(REFRESH):
+    if by_layer or reason.startswith(REFRESH):
         return REFRESH
-    return ENTRY if record.reason == ENTRY else PARTIAL
+    return ENTRY if reason == ENTRY else PARTIAL
 
 
 def paired_round(
@@ -229,7 +229,7 @@ def paired_round(
         if record is None:
             break
         rows = watch.rows_of(record)
-        kind = kind_of(record, rows)
+        kind = kind_of(record.full, bool(rows.by_layer), record.reason)
         before = seen.get(kind, 0)
         seen[kind] = before + 1
         beside = timed(model, bare.prepare(rows))[0] if pair(kind, before) else None
@@ -244,10 +244,7 @@ def paired_round(
 
 def by_kind(steps: Sequence[StepTimes]) -> dict[str, list[StepTimes]]:
     """The steps of each kind that occurs, in a fixed order of kinds."""
-    groups = {
-        kind: [step for step in steps if step.kind == kind]
-        for kind in (FULL, ENTRY, REFRESH, PARTIAL)
-    }
+    groups = {kind: [step for step in steps if step.kind == kind] for kind in KINDS}
     return {kind: group for kind, group in groups.items() if group}
 
 

@@ -89,13 +89,11 @@ def cluster_layer(context: LayerContext, how: Clustering) -> LayerClusters:
     return LayerClusters(centroids, counts, members, label, held, places, proxies)
 
 
-def proxy_attention(clusters: LayerClusters, context: LayerContext) -> Tensor:
-    """P [H, K, T]: the centroids' attention over stored keys and those fresh in ``context``."""
-    return _proxies(clusters.centroids, clusters.places, None, context).attention
-
-
 def refreshed_proxies(clusters: LayerClusters, context: LayerContext) -> ProxyDrift:
-    """``proxy_attention``, and how far it moved since ``clusters.proxies``."""
+    """P [H, K, T], the centroids' attention over stored keys and those fresh in ``context``.
+
+    With it, how far it moved since ``clusters.proxies``.
+    """
     return _proxies(clusters.centroids, clusters.places, clusters.proxies, context)
 
 

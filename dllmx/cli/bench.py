@@ -31,6 +31,8 @@ Usage: dllmx bench NAME [key=value ...]
                 [block_length=32] [tokens_per_step=3] [minutes=5], step: [steps=12]
   kernels       each Triton kernel beside its PyTorch twin and the machine's limits
                 [interpret=true small=true: without a GPU, agreement only] [only=NAME,...]
+  formats       error of the keys and values that a Polestar refresh patches, and bytes, for each
+                format of the kept states [task=tiny-math] [task.limit=10]
   gpu-check     everything that needs a GPU, in 8 minutes, into output=outputs/gpu-check
                 [minutes=8] [dry_run=true: the same at tiny sizes on the CPU]
 
@@ -67,6 +69,7 @@ COMMANDS = {
     "decode": "dllmx.cli.bench_policies",
     "step": "dllmx.cli.bench_policies",
     "kernels": "dllmx.cli.bench_kernels",
+    "formats": "dllmx.cli.bench_formats",
     "gpu-check": "dllmx.cli.gpu_check",
 }
 """Benchmark -> module with ``run(name, argv) -> exit status``."""

@@ -69,13 +69,6 @@ class HardwareConfig:
                 "hardware.device=cpu. Use hardware=cpu."
             )
 
-    @property
-    def chosen_kernels(self) -> str:
-        """``kernels`` with ``auto`` decided: triton on a GPU, torch on the CPU."""
-        if self.kernels != "auto":
-            return self.kernels
-        return "triton" if self.device == "cuda" else "torch"
-
 
 LEAST_RATE = 1e-3
 """Smallest memory, peak and bandwidth of a profile: above zero, since times are divided by them."""

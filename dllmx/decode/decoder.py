@@ -13,7 +13,6 @@ from dllmx.decode.batch import Request
 from dllmx.decode.session import Session
 from dllmx.engine.counters import Counters
 from dllmx.engine.trace import StepRecord
-from dllmx.kernels.choice import choose
 from dllmx.models.model import Model
 
 __all__ = ["Decoded", "Decoder", "Request"]
@@ -35,15 +34,11 @@ class Decoded:
 
 
 class Decoder:
-    """Decodes with ``config``'s sampler, cache policy and commit rule.
-
-    Raises ConfigError if ``config.hardware.kernels`` cannot run where the model is.
-    """
+    """Decodes with ``config``'s sampler, cache policy and commit rule."""
 
     def __init__(self, model: Model, config: RunConfig) -> None:
         self.model = model
         self.config = config
-        choose(config.hardware.kernels, model.device, config.hardware.attention)
 
     def decode(
         self,

@@ -267,14 +267,9 @@ class View:
 
     @property
     def attention(self) -> Mapping[int, Tensor]:
-        """Read-outs of the last forward by layer, as ``Needs.attention`` asked (device).
-
-        Of "scores" these are the probabilities [H, R', T], made at every call.
-        """
-        return {
-            layer: found.probabilities if isinstance(found, Scores) else found
-            for layer, found in self._state.attention.items()
-        }
+        """Read-outs of the last forward by layer, but those of kind "scores" (device)."""
+        found = self._state.attention
+        return {layer: out for layer, out in found.items() if not isinstance(out, Scores)}
 
     @property
     def scores(self) -> Mapping[int, Scores]:

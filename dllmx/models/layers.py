@@ -13,6 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dllmx.kernels.projection import rms_norm as rms_norm
+from dllmx.kernels.projection import rotated_torch
+
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
@@ -40,13 +43,6 @@ class Rotation(NamedTuple):
     sin: Tensor
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Root-mean-square norm over the last dimension, in float32, scaled in the dtype of ``x``."""
-    wide = x.float()
-    normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-    return normed.to(x.dtype) * weight
-
-
 def rotation_table(length: int, head_dim: int, theta: float, device: torch.device) -> Rotation:
     """Cosines and sines [length, h] in float32 for positions 0..length-1 (half-split layout)."""
     frequency = theta ** (-torch.arange(0, head_dim, 2, device=device).float() / head_dim)
@@ -61,11 +57,7 @@ def rotate(heads: Tensor, rotation: Rotation) -> Tensor:
     A float32 table gives LLaDA's full-precision rotation, a table cast to the activations' dtype
     gives Dream's. The result has the dtype of ``heads``.
     """
-    cos, sin = rotation.cos.unsqueeze(1), rotation.sin.unsqueeze(1)
-    x = heads.to(cos.dtype)
-    first, second = x.chunk(2, dim=-1)
-    turned = torch.cat([-second, first], dim=-1)
-    return (x * cos + turned * sin).to(heads.dtype)
+    return rotated_torch(heads, rotation.cos.unsqueeze(1), rotation.sin.unsqueeze(1))
 
 
 def project_qkv(

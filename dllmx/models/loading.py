@@ -10,6 +10,7 @@ import torch
 
 from dllmx.config.schema import HardwareConfig, ModelConfig
 from dllmx.errors import ConfigError
+from dllmx.kernels.choice import choose
 from dllmx.models.checkpoint import load_weights, read_shape
 from dllmx.models.device import check_machine
 from dllmx.models.families import check_ids, shape_of
@@ -26,6 +27,7 @@ def load_model(config: ModelConfig, hardware: HardwareConfig) -> Model:
     ConfigError where the configuration cannot work, RunError where the checkpoint is damaged.
     """
     device = device_of(hardware)
+    choose(hardware.kernels, device, hardware.attention)  # refuses before anything is read
     dtype = dtype_of(hardware)
     shape = load_shape(config)
     if config.weights == "random":

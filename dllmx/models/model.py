@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
@@ -52,6 +52,12 @@ class Weights:
     layers: tuple[LayerWeights, ...]
     final_norm: Tensor
     head: Tensor
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors, a tied head only once."""
+        of_layers = [getattr(layer, entry.name) for layer in self.layers for entry in fields(layer)]
+        outer = [self.embed, self.final_norm, *([] if self.head is self.embed else [self.head])]
+        return [*outer, *(tensor for tensor in of_layers if tensor is not None)]
 
 
 @dataclass(frozen=True, slots=True)

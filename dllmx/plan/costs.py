@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dllmx.bench.floors import Machine, machine_of, step_floor
-from dllmx.bench.steps import ENTRY, FULL, PARTIAL, REFRESH
+from dllmx.bench.steps import FULL, KINDS
 from dllmx.config.schema import HardwareConfig
 from dllmx.errors import ConfigError
 from dllmx.models.model import ModelShape
@@ -132,8 +132,7 @@ class Target:
 
 def decode_cost(target: Target, steps: Sequence[PlannedStep], tokens: int) -> DecodeCost:
     """The cost of ``steps``, which commit ``tokens``."""
-    groups = [[step for step in steps if step.kind == kind] for kind in (FULL, ENTRY, REFRESH)]
-    groups.append([step for step in steps if step.kind == PARTIAL])
+    groups = [[step for step in steps if step.kind == kind] for kind in KINDS]
     return DecodeCost(tokens, tuple(_kind_cost(target, group) for group in groups if group))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dllmx.bench.forced import forced_session, refuse_guidance
-from dllmx.bench.steps import ENTRY, FULL, PARTIAL, REFRESH, RowWatch, kind_of
+from dllmx.bench.steps import RowWatch, kind_of
 from dllmx.config.schema import HardwareConfig, RunConfig
 from dllmx.decode.batch import build_parts
 from dllmx.models.model import Model, ModelShape
@@ -61,7 +61,8 @@ def planned_steps(
     while (record := watch.step()) is not None:
         rows = watch.rows_of(record)
         counts = tuple(rows.counts(model.shape.layers))
-        steps.append(PlannedStep(kind_of(record, rows), counts, rows.length, record.predicted))
+        kind = kind_of(record.full, bool(rows.by_layer), record.reason)
+        steps.append(PlannedStep(kind, counts, rows.length, record.predicted))
     return steps
 
 
@@ -77,7 +78,8 @@ def traced_steps(entry: Mapping[str, Any], gen_length: int) -> Iterator[PlannedS
         lo, hi = step["block"]
         predicted = sum(lo <= position < hi for position in masks)
         rows = _traced_rows(step, length)
-        yield PlannedStep(_traced_kind(step, rows), rows, length, predicted)
+        kind = kind_of(step["full"], len(rows) > 1, step["reason"])
+        yield PlannedStep(kind, rows, length, predicted)
         masks -= {position for position, _ in step["commit"]} | set(step["filled"])
         masks |= set(step["remask"])
 
@@ -88,14 +90,6 @@ def _traced_rows(step: Mapping[str, Any], length: int) -> tuple[int, ...]:
     rows = set(step["rows"])
     packets: Sequence[Sequence[int]] = step["note"].get("packets") or [()]
     return tuple(len(rows.union(packet)) for packet in packets)
-
-
-def _traced_kind(step: Mapping[str, Any], rows: tuple[int, ...]) -> str:
-    if step["full"]:
-        return FULL
-    if len(rows) > 1 or step["reason"].startswith(REFRESH):
-        return REFRESH
-    return ENTRY if step["reason"] == ENTRY else PARTIAL
 
 
 def _small_model(shape: ModelShape, layers: int) -> Model:

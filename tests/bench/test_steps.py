@@ -81,7 +81,7 @@ def test_the_rows_of_a_refresh_are_those_that_the_engine_counts(family: str) -> 
         counters = watch.session.sequences[0].counters
         assert sum(rows.counts(layers)) == counters.row_layers - counted
         counted = counters.row_layers
-        kinds.add(steps_module.kind_of(record, rows))
+        kinds.add(steps_module.kind_of(record.full, bool(rows.by_layer), record.reason))
     assert kinds == {"full", "window entry", "refresh", "partial"}
 
 

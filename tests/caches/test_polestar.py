@@ -275,7 +275,7 @@ def test_attention_is_read_out_only_for_a_rule_that_reads_drift() -> None:
         blocks = {"name": "blocks", "gen_length": 24, "block_length": 8}
         session = started("llada", decode_config(blocks, {"name": "polestar"}, rule))
         while session.step():
-            assert len(session.views[0].attention) == read
+            assert len(session.views[0].scores) == read
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -283,9 +283,9 @@ def test_drift_is_measured_against_the_previous_forward(family: str) -> None:
     session = started(family, config_of({"tau_upd": float("inf")}, {"threshold": 0.9}))
     session.step()
     assert session.views[0].signals["drift"] is None
-    before = session.views[0].attention[2]
+    before = session.views[0].scores[2].probabilities
     session.step()
-    now, drift = session.views[0].attention[2], session.views[0].signals["drift"]
+    now, drift = session.views[0].scores[2].probabilities, session.views[0].signals["drift"]
     assert now.shape == (4, 8, 33)
     expected = (now * (now / before).log()).sum(-1).mean(0)
     torch.testing.assert_close(drift, expected, rtol=1e-3, atol=1e-5)

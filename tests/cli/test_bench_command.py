@@ -140,3 +140,18 @@ def test_the_interpreter_is_chosen_before_triton_is_loaded(tmp_path: Path) -> No
         )
         assert done.stdout.split()[-1] == status
         assert said in done.stderr
+
+
+def test_formats_prints_one_line_a_format(dllmx: Command, tmp_path: Path) -> None:
+    arguments = ("task.limit=1", f"output={tmp_path}")
+    result = dllmx("bench", "formats", *arguments)
+    assert result.status == 0, result.err
+    for form in ("fp16", "nvfp4-direct", "int2"):
+        assert form in result.out
+    assert list((tmp_path / "bench").glob("formats-*.json"))
+
+
+def test_formats_of_another_cache_are_refused(dllmx: Command, tmp_path: Path) -> None:
+    result = dllmx("bench", "formats", "policy=fast-dllm", f"output={tmp_path}")
+    assert result.status == 2
+    assert "dllmx bench formats policy=polestar" in result.err

@@ -4,11 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import dllmx.conf
 from dllmx.config.compose import compose, validate
 from dllmx.config.schema import HardwareConfig
 from dllmx.errors import ConfigError
+from dllmx.kernels.choice import choose
 
 NAMES = sorted(p.stem for p in (Path(dllmx.conf.__file__).parent / "hardware").glob("*.yaml"))
 GPUS = ["a100-80gb", "gh200", "h100", "h200", "rtx4090"]
@@ -42,10 +44,14 @@ def test_a_profile_of_any_machine_states_no_peaks(name: str) -> None:
 
 def test_auto_means_triton_on_a_gpu_and_torch_on_the_cpu() -> None:
     gpu, cpu = profile("hardware=cuda"), profile("hardware.kernels=auto")
-    assert (gpu.kernels, gpu.chosen_kernels) == ("auto", "triton")
-    assert (cpu.kernels, cpu.chosen_kernels) == ("auto", "torch")
-    assert replace(gpu, kernels="torch").chosen_kernels == "torch"
-    assert replace(cpu, kernels="triton").chosen_kernels == "triton"
+    assert (gpu.kernels, chosen(gpu)) == ("auto", "triton")
+    assert (cpu.kernels, chosen(cpu)) == ("auto", "torch")
+    assert chosen(replace(gpu, kernels="torch")) == "torch"
+    assert chosen(replace(cpu, kernels="triton")) == "triton"
+
+
+def chosen(hardware: HardwareConfig) -> str:
+    return choose(hardware.kernels, torch.device(hardware.device), hardware.attention).name
 
 
 @pytest.mark.parametrize(

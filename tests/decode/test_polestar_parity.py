@@ -114,7 +114,7 @@ class Followed:
             made.centroids[label] = x[labels == label].mean(0)
         made.labels = labels
         made.counts = labels.bincount(minlength=made.counts.numel()).float()
-        made.proxies = polestar_clusters.proxy_attention(made, context)
+        made.proxies = polestar_clusters.refreshed_proxies(made, context).attention
 
     def chosen(self, view: View, layer: int, drift: Tensor, ours: Tensor) -> Tensor:
         """The recorded choice, which may differ from ours where drifts tie."""

@@ -113,3 +113,14 @@ def test_kernel_equals_its_twin_at_the_size_of_real_heads(heads: int, groups: in
     now, before = (scored(heads, groups, 3, 1280, 128, seed, torch.bfloat16) for seed in (7, 8))
     found, twin = scored_drift_triton(*now, *before), scored_drift_torch(*now, *before)
     torch.testing.assert_close(found, twin, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("drift", [scored_drift_torch, scored_drift_triton])
+def test_a_head_whose_divergence_is_below_zero_counts_as_zero(drift: object) -> None:
+    assert callable(drift)
+    q, keys, known = scored(4, 2, 6, 70, 8, 0)
+    old = known.clone()
+    old[0] -= 1.5  # the earlier weights sum to more than 1: a divergence of -1.5
+    old[1] += 0.5  # +0.5 of one head in four
+    found = drift(q, keys, known, q, keys, old)
+    torch.testing.assert_close(found, torch.full((6,), 0.5 / 4), rtol=1e-3, atol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -149,3 +150,24 @@ def test_kernel_equals_its_twin_at_real_widths(
     assert_same(
         refresh_proxies_triton(*arguments), refresh_proxies_torch(*arguments), torch.bfloat16
     )
+
+
+def test_kernel_reads_an_earlier_attention_of_any_strides() -> None:
+    arguments = inputs()
+    previous = arguments[-1].mT.contiguous().mT
+    assert previous.stride(-1) != 1
+    twin = refresh_proxies_torch(*arguments)
+    assert_same(refresh_proxies_triton(*arguments[:-1], previous), twin, torch.float32)
+
+
+@pytest.mark.parametrize("refresh", [refresh_proxies_torch, refresh_proxies_triton])
+def test_a_head_whose_divergence_is_below_zero_counts_as_zero(refresh: Any) -> None:
+    arguments = inputs()
+    attention = refresh(*arguments[:-1], None).attention
+    above = attention.clone()
+    above[0] *= 4  # not a distribution: its divergence is -log 4
+    assert bool((refresh(*arguments[:-1], above).drift.abs() < 1e-6).all())
+    below = above.clone()
+    below[1] /= 2  # +log 2 of one head in four
+    found = refresh(*arguments[:-1], below).drift
+    torch.testing.assert_close(found, torch.full((3,), math.log(2) / 4), rtol=1e-3, atol=1e-5)
