@@ -27,6 +27,7 @@ Usage: dllmx decode input=FILE output=FILE [overwrite=true] [key=value ...]
   dllmx decode input=- output=- sampler.gen_length=64 < prompts.jsonl > out.jsonl
 
 Input lines:  {"id": ..., "prompt": "text"}  or  {"id": ..., "prompt_ids": [ids]}
+              and "seed": n where a line's random draws are to have a seed of their own
 Output lines: {"id", "text", "prompt_ids", "output_ids", "nfe", "seconds", "counters", "steps"}
   a step: {"commit": [[position, token], ...], "remask": [positions], "rows": n or [positions],
            "full": bool, ...}; positions count from the start of the canvas, prompt included.
@@ -121,8 +122,9 @@ def _decoded(
 
     for start in range(0, len(prompts), config.batch_size):
         batch = prompts[start : start + config.batch_size]
+        seeds = [sample_seed(config.seed, str(p.id)) if p.seed is None else p.seed for p in batch]
         requests = [
-            Request(str(p.id), _ids(p, bench), sample_seed(config.seed, str(p.id))) for p in batch
+            Request(str(p.id), _ids(p, bench), seed) for p, seed in zip(batch, seeds, strict=True)
         ]
         yield from zip(batch, bench.decoder.decode(requests), strict=True)
 

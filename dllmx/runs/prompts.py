@@ -10,18 +10,26 @@ from typing import Any
 from dllmx.errors import ConfigError
 from dllmx.tasks.problem import check_encodable
 
-ALLOWED = ("id", "prompt", "prompt_ids")
-FORMAT = 'Each line is {"id": ..., "prompt": "text"} or {"id": ..., "prompt_ids": [ids]}'
+ALLOWED = ("id", "prompt", "prompt_ids", "seed")
+FORMAT = (
+    'Each line is {"id": ..., "prompt": "text"} or {"id": ..., "prompt_ids": [ids]}, '
+    'with "seed": n where its random draws are to be those of torch.manual_seed(n)'
+)
+LARGEST_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: text, or token ids. ``id`` is given back as it came (string or integer)."""
+    """One prompt: text, or token ids. ``id`` is given back as it came (string or integer).
+
+    ``seed`` of its random draws; None: from the run's seed and the id.
+    """
 
     id: str | int
     text: str | None
     ids: list[int] | None
     line: int
+    seed: int | None = None
 
 
 def parse_prompts(lines: Iterable[str], source: str) -> list[Prompt]:
@@ -75,7 +83,10 @@ def _parse(line: str, where: str, number: int) -> Prompt:
         raise ConfigError(f"{where}: prompt must be a string.")
     if text is None and not _are_ids(ids):
         raise ConfigError(f"{where}: prompt_ids must be a list of token ids, 0 or more.")
-    return Prompt(entry["id"], text, ids, number)
+    seed = entry.get("seed")
+    if "seed" in entry and not (type(seed) is int and 0 <= seed <= LARGEST_SEED):
+        raise ConfigError(f"{where}: seed must be a whole number from 0 to {LARGEST_SEED}.")
+    return Prompt(entry["id"], text, ids, number, seed)
 
 
 def _are_ids(value: Any) -> bool:

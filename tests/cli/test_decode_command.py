@@ -166,3 +166,13 @@ def test_half_a_surrogate_pair_is_named_before_the_model_loads(
     assert result.status == 2
     assert "line 1" in result.err
     assert "surrogate" in result.err
+
+
+def test_a_seed_of_its_own_decides_the_draws_of_a_line(dllmx: Command, prompts: Path) -> None:
+    lines = [
+        {"id": name, "prompt_ids": [14, 58, 8], "seed": n}
+        for name, n in zip("abc", (5, 5, 6), strict=True)
+    ]
+    prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    first, same, other = decode(dllmx, "sampler.temperature=1", "policy=baseline")
+    assert first["output_ids"] == same["output_ids"] != other["output_ids"]
