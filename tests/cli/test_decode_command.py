@@ -174,5 +174,6 @@ def test_a_seed_of_its_own_decides_the_draws_of_a_line(dllmx: Command, prompts: 
         for name, n in zip("abc", (5, 5, 6), strict=True)
     ]
     prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    first, same, other = decode(dllmx, "sampler.temperature=1", "policy=baseline")
-    assert first["output_ids"] == same["output_ids"] != other["output_ids"]
+    found = decode(dllmx, "policy=baseline", "commit.score=random")
+    first, same, other = ([step["commit"] for step in line["steps"]] for line in found)
+    assert first == same != other
